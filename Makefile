@@ -1,0 +1,75 @@
+# Plain `make` lists the targets. `make demo` and `make test` need Python 3.11+, make and git.
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+
+# What a new .venv is made with, e.g. `make venv PYTHON=python3.12`.
+PYTHON ?= python3
+BIN := .venv/bin
+READY := .venv/.ready
+# More words for the command of a target, e.g. `make test ARGS="-k tree"`.
+ARGS ?=
+
+.PHONY: help venv demo test check format mutants bench-core lock wheel clean
+
+help: ## this list
+	@sed -nE 's/^([a-z-]+):[^#]*## (.*)/\1|\2/p' Makefile | while IFS='|' read -r name text; do \
+	  printf '  make %-12s %s\n' "$$name" "$$text"; done
+
+venv: $(READY) ## create or refresh .venv from requirements.txt, every package checked by its hash
+
+# uv is itself in requirements.txt, so pip fetches it by the same hashes; then uv does the rest.
+$(READY): requirements.txt pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Turnstream needs Python 3.11 or newer, this is " + sys.version.split()[0] + "; name another: make PYTHON=python3.12 ...")'
+	@echo "Setting up .venv ..."
+	@$(PYTHON) -m venv .venv
+	@sed -n '/^uv==/,/[^\\]$$/p' requirements.txt > .venv/uv.txt
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r .venv/uv.txt
+	@$(BIN)/uv pip install --quiet --python $(BIN)/python --require-hashes -r requirements.txt
+	@$(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation --offline -e .
+	@touch $(READY)
+
+demo: $(READY) ## one recorded agent session, drawn, and the training samples made of it
+	@echo "One agent session, as recorded: its turns, the tree they form, the samples cut from it."
+	@echo "\$$ turnstream inspect examples/session.jsonl"
+	@$(BIN)/turnstream inspect examples/session.jsonl
+	@echo
+	@echo "The same as the trainer reads it: one JSON line a sample, then one for the session."
+	@echo "\$$ turnstream linearize examples/session.jsonl"
+	@$(BIN)/turnstream linearize examples/session.jsonl
+
+# No test starts a broker yet, so a machine without Java is told what it lacks and goes on.
+test: $(READY) ## every test; ARGS="-k tree" runs a part
+	@tools/need-java || echo "Going on without: no test here needs them yet."
+	@$(BIN)/python -m pytest $(ARGS)
+
+check: $(READY) ## format, lint and types, changing nothing
+	@$(BIN)/ruff format --check .
+	@$(BIN)/ruff check .
+	@$(BIN)/mypy
+
+format: $(READY) ## rewrite the code in the project's format and mend what lint can
+	@$(BIN)/ruff check --fix-only --quiet .
+	@$(BIN)/ruff format .
+
+mutants: $(READY) ## plant named errors in the core; each must fail a test
+	@$(BIN)/python -m tests.mutants $(ARGS)
+
+bench-core: $(READY) ## speed, memory and bytes of the core beside a plain baseline
+	@$(BIN)/python -m benchmarks.core $(ARGS)
+
+# uv.lock names hosts, so it stays local; the exported file does not.
+lock: $(READY) ## make requirements.txt anew: the newest versions that pyproject.toml allows
+	@$(BIN)/uv lock --quiet --upgrade
+	@echo "# Made from pyproject.toml by 'make lock': do not edit." > .venv/requirements.txt
+	@$(BIN)/uv export --quiet --locked --format requirements-txt --no-header --no-annotate \
+	  --no-emit-project --group dev >> .venv/requirements.txt
+	@mv .venv/requirements.txt requirements.txt
+	@echo "requirements.txt: $$(grep -c '==' requirements.txt) packages"
+
+wheel: $(READY) ## build the wheel into dist/
+	@$(BIN)/python -m hatchling build -t wheel -d dist
+
+clean: ## remove .venv and everything else the targets made
+	@rm -rf .venv dist .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	@find . -name __pycache__ -type d -prune -exec rm -rf {} +

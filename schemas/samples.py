@@ -1,0 +1,153 @@
+"""What the trainer reads from `turnstream.samples`, keyed by group, else by session.
+
+A session's samples come in `index` order, then its one `session_closed`, which lists them: a
+consumer releases only the samples the outcome lists. A later reward arrives as
+`sample_revised`; the largest revision wins.
+
+Invariant: in every ledger row `generated` = `trained` + the sum of `untrained`.
+"""
+
+from typing import Literal
+
+import msgspec
+
+from schemas.events import Channel, EndReason, EndStatus, Sampling
+from schemas.record import (
+    NOT_GIVEN,
+    Count,
+    Floats,
+    Identified,
+    Ids,
+    Int64,
+    Name,
+    Record,
+    SessionId,
+)
+
+Attach = Literal["root", "extend", "realign", "fork"]
+UntrainedReason = Literal[
+    "rejected",
+    "eval",
+    "status",
+    "no_reward",
+    "gap",
+    "undelivered",
+    "not_trainable",
+    "constrained",
+    "auxiliary",
+    "ill_formed",
+    "forced",
+    "retry_orphan",
+    "merged",
+    "realigned",
+    "oversize",
+]
+"""Closed, in order of precedence: a token is counted under the first that holds."""
+
+
+class TurnSpan(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Where a turn's sampled tokens stand in a sample, trained here or not."""
+
+    turn_id: Name
+    start: Count
+    end: Count
+    attach: Attach
+    sampling: Sampling | None = None
+
+
+class Sample(Identified, frozen=True, kw_only=True, tag="sample"):
+    """One contiguous token sequence with its loss mask."""
+
+    sample_id: str
+    """Hex blake2b-16 over msgpack `[session_id, policy, last turn_id]`: replay gives it again."""
+    index: Count
+    count: Count
+    tokens: Ids
+    prompt_len: Count
+    """Index of the first trained token; one definition, everywhere."""
+    loss_mask: list[tuple[Count, Count]]
+    """Trained runs `[start, end)`, sorted, maximal."""
+    logprobs: Floats
+    """Full length; 0.0 where untrained."""
+    reward: float | None
+    """This sample's share by policy."""
+    session_reward: float | None
+    """The session's raw score, the only basis for a baseline."""
+    policy: str
+    revision: Count
+    rollout_id: SessionId | None = None
+    logprobs_missing: list[tuple[Count, Count]] | None = None
+    """Trained, but the engine gave no logprob."""
+    reward_payload: msgspec.Raw = NOT_GIVEN
+    turn_rewards: dict[str, float] | None = None
+    weight_versions: list[tuple[Int64, Count, Count]] | None = None
+    """Runs `[version, start, end)` over trained tokens only."""
+    turns: list[TurnSpan] = msgspec.field(default_factory=list)
+    channels: dict[str, Channel] | None = None
+    channels_missing: Count = 0
+    end_status: EndStatus | None = None
+    truncated: bool = False
+    """The branch's last turn stopped by length."""
+    use_tool: bool = False
+    ill_formed: bool = False
+    tool_turns: Count = 0
+    """Turns this sample owns whose response calls a tool; sums to the session's number."""
+    generated: Count = 0
+    trained: Count = 0
+
+
+class SampleRevised(Record, frozen=True, kw_only=True, tag="sample_revised"):
+    """A later reward for a sample already sent; no tokens again."""
+
+    session_id: SessionId
+    sample_id: str
+    revision: Count
+    """Log position of the reward event; the larger wins."""
+    reward: float | None
+    session_reward: float | None
+    reward_payload: msgspec.Raw = NOT_GIVEN
+    turn_rewards: dict[str, float] | None = None
+
+
+class LedgerRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What became of one turn's sampled tokens."""
+
+    turn_id: Name
+    attach: Attach
+    generated: Count
+    trained: Count
+    untrained: dict[UntrainedReason, Count] = msgspec.field(default_factory=dict)
+
+
+class SessionClosed(Identified, frozen=True, kw_only=True, tag="session_closed"):
+    """The outcome: exactly one for every session that ever started."""
+
+    sample_ids: list[str]
+    end_status: EndStatus
+    policy: str
+    turns: Count
+    generated: Count
+    trained: Count
+    ledger: list[LedgerRow]
+    withheld: Literal["rejected", "eval", "status", "no_reward", "gap", "core_failure"] | None = (
+        None
+    )
+    """Why the whole session gave no sample, if one reason covers it."""
+    reason: EndReason | None = None
+    finish_reason: str | None = None
+    accepted: bool = True
+    will_retry: bool = False
+    reward: float | None = None
+    reward_payload: msgspec.Raw = NOT_GIVEN
+    reward_invalid: bool = False
+    metadata: msgspec.Raw = NOT_GIVEN
+    final_message: msgspec.Raw = NOT_GIVEN
+    duplicates: Count = 0
+    ignored: Count = 0
+    refused: Count = 0
+    gaps: Count = 0
+    implied_end: bool = False
+
+
+SampleRecord = Sample | SampleRevised | SessionClosed
+SAMPLE_TYPES: tuple[type[Record], ...] = (Sample, SampleRevised, SessionClosed)

@@ -1,0 +1,1 @@
+"""The outermost room: commands, printing, exit codes. It wires the others and decides nothing."""

@@ -1,0 +1,71 @@
+"""`turnstream linearize`: events in, samples and outcomes out, no broker."""
+
+import sys
+from typing import BinaryIO
+
+import click
+import msgspec
+
+from schemas import codec
+from schemas.dead_letters import DeadLetter
+from streams.cli.offline import run_file
+from streams.cli.policy_options import chosen_policy, finite_reward, policy_options
+from streams.core.state import Rules
+
+
+@click.command()
+@click.argument("file", type=click.File("rb"), default="-")
+@policy_options
+@click.option(
+    "--open",
+    "at_end",
+    type=click.Choice(["close", "skip"]),
+    default="close",
+    show_default=True,
+    help="A session still open at the end of the file: close it as completed, or leave it out.",
+)
+@click.option(
+    "--dead-letters",
+    type=click.File("wb"),
+    metavar="FILE",
+    help="Write dead letters here, with the untouched line as hex, instead of to stderr.",
+)
+def linearize(
+    file: BinaryIO,
+    profile: str | None,
+    fork_threshold: int | None,
+    default_reward: float | None,
+    at_end: str,
+    dead_letters: BinaryIO | None,
+) -> None:
+    """Turn events into training samples.
+
+    FILE holds one event a line as JSON (- or nothing: standard input). Samples come out as JSON
+    lines, each session's in order, followed by its `session_closed`: what trained, what did not,
+    and why. A line that cannot be used becomes a `dead_letter` line on stderr; the rest is still
+    done and the exit code is 1.
+    """
+    rules = Rules(
+        forced_policy=chosen_policy(profile, fork_threshold),
+        default_reward=finite_reward(default_reward),
+    )
+    out = sys.stdout.buffer
+    refused = False
+    for _, effects, letters in run_file(file, rules, close_open=at_end == "close"):
+        for record in effects.records():
+            out.write(codec.to_json(record) + b"\n")
+        for letter in letters:
+            refused = True
+            _write_letter(letter, dead_letters)
+    out.flush()
+    if refused:
+        sys.exit(1)
+
+
+def _write_letter(letter: DeadLetter, file: BinaryIO | None) -> None:
+    if file is not None:
+        file.write(codec.to_json(letter) + b"\n")
+        return
+    line = codec.to_json(msgspec.structs.replace(letter, payload=None))
+    sys.stderr.buffer.write(line + b"\n")
+    sys.stderr.buffer.flush()

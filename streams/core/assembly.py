@@ -1,0 +1,144 @@
+"""A segment as the sample a trainer reads: arrays, runs and spans.
+
+Invariant: tokens, mask and logprobs speak of the same positions; a logprob stands only where
+the mask is 1 and the engine gave one.
+"""
+
+from hashlib import blake2b
+from typing import Any
+
+import msgpack
+import numpy as np
+
+from schemas.events import Channel
+from schemas.record import Floats, Octets
+from schemas.samples import TurnSpan
+from streams.core.delta import read
+from streams.core.linearize import Fate, Segment
+from streams.core.recorded import RecordedTurn
+from streams.core.spans import Run, joined, total
+
+
+def sample_id(session_id: str, policy: str, last_turn_id: str) -> str:
+    """A name that every replay under the same rules gives again."""
+    name = msgpack.packb([session_id, policy, last_turn_id])
+    return blake2b(name, digest_size=16).hexdigest()
+
+
+def sequence(segment: Segment) -> dict[str, Any]:
+    """The fields of a sample that follow from its tokens alone."""
+    last = segment.last
+    ids = read(last.block, 0, last.end)
+    runs = joined(run for fate in segment.owned for run in fate.trained)
+    logprobs, missing = _logprobs(segment, last.end)
+    channels, channels_missing = _channels(segment)
+    return {
+        "tokens": np.frombuffer(ids, np.dtype("<i4")),
+        "prompt_len": runs[0][0],
+        "loss_mask": runs,
+        "logprobs": logprobs,
+        "logprobs_missing": missing or None,
+        "weight_versions": _versions(segment) or None,
+        "turns": _spans(segment),
+        "channels": channels or None,
+        "channels_missing": channels_missing,
+        "truncated": segment.leaf.event.finish_reason == "length",
+        "use_tool": segment.leaf.branch_calls_tool,
+        "ill_formed": segment.leaf.branch_ill_formed,
+        "tool_turns": sum(fate.turn.calls_tool for fate in segment.owned),
+        "generated": sum(fate.turn.generated for fate in segment.owned),
+        "trained": total(runs),
+    }
+
+
+def encoded_bytes(segment: Segment) -> int:
+    """About how large the sample is on the wire."""
+    channels = sum(
+        len(channel.data or b"") * segment.last.end // max(turn.generated, 1)
+        for turn in segment.turns
+        for channel in (turn.event.channels or {}).values()
+    )
+    return 8 * segment.last.end + channels + 100 * len(segment.turns)
+
+
+def _logprobs(segment: Segment, length: int) -> tuple[Floats, list[Run]]:
+    logprobs = np.zeros(length, np.float32)
+    missing: list[Run] = []
+    for fate in segment.owned:
+        given, at = fate.turn.event.logprobs, fate.turn.prompt_len
+        for start, end in fate.trained:
+            if given is None:
+                missing.append((start, end))
+            else:
+                logprobs[start:end] = given[start - at : end - at]
+    logprobs.flags.writeable = False
+    return logprobs, joined(missing)
+
+
+def _versions(segment: Segment) -> list[tuple[int, int, int]]:
+    runs: list[tuple[int, int, int]] = []
+    for fate in segment.owned:
+        for version, start, end in _trained_versions(fate):
+            if runs and runs[-1][0] == version and runs[-1][2] == start:
+                runs[-1] = (version, runs[-1][1], end)
+            else:
+                runs.append((version, start, end))
+    return runs
+
+
+def _trained_versions(fate: Fate) -> list[tuple[int, int, int]]:
+    found: list[tuple[int, int, int]] = []
+    at = fate.turn.prompt_len
+    for version, tokens in fate.turn.event.weight_versions or ():
+        for start, end in fate.trained:
+            low, high = max(start, at), min(end, at + tokens)
+            if low < high:
+                found.append((version, low, high))
+        at += tokens
+    return found
+
+
+def _spans(segment: Segment) -> list[TurnSpan]:
+    return [
+        TurnSpan(
+            turn_id=turn.event.turn_id,
+            start=turn.prompt_len,
+            end=end,
+            attach=turn.attach,
+            sampling=turn.event.sampling,
+        )
+        for turn, end in _sampled_ends(segment)
+    ]
+
+
+def _sampled_ends(segment: Segment) -> list[tuple[RecordedTurn, int]]:
+    """Each turn and where its sampled tokens stop: the next turn may repeat only some."""
+    turns = segment.turns
+    ends = [following.shared for following in turns[1:]] + [segment.last.end]
+    return list(zip(turns, ends, strict=True))
+
+
+def _channels(segment: Segment) -> tuple[dict[str, Channel], int]:
+    """Per-token data over the whole sequence, zero where nothing was sampled."""
+    arrays: dict[str, Any] = {}
+    missing = 0
+    for turn, end in _sampled_ends(segment):
+        for name, channel in (turn.event.channels or {}).items():
+            if channel.data is None:
+                missing += 1
+                continue
+            shape = (segment.last.end, *channel.shape[1:])
+            array = arrays.setdefault(name, np.zeros(shape, np.dtype(channel.dtype)))
+            if array.shape != shape or array.dtype != np.dtype(channel.dtype):
+                missing += 1
+                continue
+            values = np.frombuffer(channel.data, array.dtype).reshape(channel.shape)
+            array[turn.prompt_len : end] = values[: end - turn.prompt_len]
+    return {
+        name: Channel(
+            dtype=str(array.dtype),  # type: ignore[arg-type]  # came in as one of the literals
+            shape=list(array.shape),
+            data=Octets(array.tobytes()),
+        )
+        for name, array in arrays.items()
+    }, missing

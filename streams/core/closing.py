@@ -1,0 +1,199 @@
+"""The last word on a session: its samples, its one outcome, and what must be remembered.
+
+Invariants: the ledger's sums always match; a session that may not train gives an outcome and
+no sample; samples too large for the log are left out *before* the reward is shared.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+from schemas.events import EndReason, EndStatus
+from schemas.record import NOT_GIVEN
+from schemas.samples import LedgerRow, Sample, SessionClosed, UntrainedReason
+from streams.core.assembly import encoded_bytes, sample_id, sequence
+from streams.core.linearize import Segment, leave_out, linearize
+from streams.core.recorded import RecordedTurn
+from streams.core.rewards import share
+from streams.core.spans import total
+from streams.core.state import Marker, OpenSession
+from streams.errors import BadEvent
+
+Withheld = Literal["rejected", "eval", "status", "no_reward", "gap"]
+
+
+@dataclass(frozen=True, slots=True)
+class Close:
+    """What a close gives: records in order of emission, then the marker."""
+
+    samples: tuple[Sample, ...]
+    outcome: SessionClosed
+    marker: Marker
+    refusals: tuple[BadEvent, ...] = ()
+    """One for every sample that was too large."""
+
+
+def close(
+    session: OpenSession,
+    *,
+    position: int,
+    unended_status: EndStatus,
+    default_reward: float | None = None,
+    implied: bool = False,
+) -> Close:
+    """Close a session; `unended_status` is for one that never said how it ended."""
+    ended = session.ended
+    status: EndStatus = ended.end_status if ended is not None else unended_status
+    if session.rewards.value is None and default_reward is not None:
+        session.rewards.add("default", default_reward)
+    gaps = session.numbering.missing(ended.turns if ended is not None else None)
+    withheld = withheld_reason(session, status, gaps)
+    segments, fates = linearize(session.tree, _withheld_turn(session, withheld, gaps))
+    segments, refusals = _fitting(session, segments)
+    samples = _samples(session, segments, status)
+    outcome = SessionClosed(
+        session_id=session.session_id,
+        **session.identity,
+        sample_ids=[sample.sample_id for sample in samples],
+        end_status=status,
+        policy=session.policy.label,
+        turns=len(session.tree.turns),
+        generated=sum(fate.turn.generated for fate in fates),
+        trained=sum(total(fate.trained) for fate in fates),
+        ledger=[fate.row() for fate in fates],
+        withheld=withheld,
+        reason=ended.reason if ended is not None else None,
+        finish_reason=ended.finish_reason if ended is not None else None,
+        accepted=ended.accepted if ended is not None else True,
+        will_retry=ended.will_retry if ended is not None else False,
+        reward=session.rewards.value,
+        reward_payload=session.rewards.payload,
+        reward_invalid=session.rewards.invalid,
+        metadata=session.metadata,
+        final_message=ended.final_message if ended is not None else NOT_GIVEN,
+        duplicates=session.duplicates,
+        ignored=session.ignored,
+        refused=session.refused,
+        gaps=gaps,
+        implied_end=implied,
+    )
+    return Close(tuple(samples), outcome, _marker(session, samples, position), tuple(refusals))
+
+
+def close_after_failure(session: OpenSession, *, position: int, failure: str) -> Close:
+    """The outcome of a session whose events this code cannot handle: no sample, status error."""
+    rows = [
+        LedgerRow(
+            turn_id=turn.event.turn_id,
+            attach=turn.attach,
+            generated=turn.generated,
+            trained=0,
+            untrained={"status": turn.generated} if turn.generated else {},
+        )
+        for turn in session.tree.turns.values()
+    ]
+    outcome = SessionClosed(
+        session_id=session.session_id,
+        **session.identity,
+        sample_ids=[],
+        end_status="error",
+        policy=session.policy.label,
+        turns=len(rows),
+        generated=sum(row.generated for row in rows),
+        trained=0,
+        ledger=rows,
+        withheld="core_failure",
+        reason=EndReason(
+            stage="processor", category="core_failure", message=failure, retryable=False
+        ),
+        metadata=session.metadata,
+        duplicates=session.duplicates,
+        ignored=session.ignored,
+        refused=session.refused,
+    )
+    return Close((), outcome, _marker(session, [], position))
+
+
+def withheld_reason(session: OpenSession, status: EndStatus, gaps: int) -> Withheld | None:
+    """Why no turn of the session may train, in order of precedence."""
+    policy, ended = session.policy, session.ended
+    if status == "rejected" or (ended is not None and (ended.will_retry or not ended.accepted)):
+        return "rejected"
+    if session.identity.get("split") == "eval" and not policy.eval_samples:
+        return "eval"
+    if status not in policy.train_statuses:
+        return "status"
+    if policy.require_reward and session.rewards.value is None:
+        return "no_reward"
+    if gaps and policy.gaps == "reject":
+        return "gap"
+    return None
+
+
+def _withheld_turn(
+    session: OpenSession, withheld: Withheld | None, gaps: int
+) -> Callable[[RecordedTurn], UntrainedReason | None]:
+    if withheld is not None or not gaps or session.policy.gaps != "prefix":
+        return lambda _: withheld
+    numbering = session.numbering
+    holes = {source: numbering.first_missing(source) for source in numbering.seen}
+    behind = [
+        turn.order
+        for turn in session.tree.turns.values()
+        if turn.event.source in holes and (turn.event.seq or 0) > holes[turn.event.source or ""]
+    ]
+    prefix = min(behind, default=len(session.tree.turns))
+    return lambda turn: "gap" if turn.order >= prefix else None
+
+
+def _fitting(session: OpenSession, segments: list[Segment]) -> tuple[list[Segment], list[BadEvent]]:
+    fitting: list[Segment] = []
+    refusals: list[BadEvent] = []
+    for segment in segments:
+        size = encoded_bytes(segment)
+        if size <= session.limits.sample_bytes:
+            fitting.append(segment)
+            continue
+        leave_out(segment)
+        detail = f"a sample of {size} bytes is over the limit of {session.limits.sample_bytes}"
+        turn_id = segment.last.event.turn_id
+        refusals.append(
+            BadEvent("oversize", detail, session_id=session.session_id, turn_id=turn_id)
+        )
+    return fitting, refusals
+
+
+def _samples(session: OpenSession, segments: list[Segment], status: EndStatus) -> list[Sample]:
+    rewards, policy = session.rewards, session.policy
+    label = policy.label
+    reward = share(rewards.value, len(segments), policy.reward_share) if segments else None
+    return [
+        Sample(
+            session_id=session.session_id,
+            rollout_id=session.session_id,
+            **session.identity,
+            sample_id=sample_id(session.session_id, label, segment.last.event.turn_id),
+            index=index,
+            count=len(segments),
+            reward=reward,
+            session_reward=rewards.value,
+            reward_payload=rewards.payload,
+            turn_rewards=rewards.of([turn.event.turn_id for turn in segment.turns]),
+            policy=label,
+            revision=0,
+            end_status=status,
+            **sequence(segment),
+        )
+        for index, segment in enumerate(segments)
+    ]
+
+
+def _marker(session: OpenSession, samples: list[Sample], position: int) -> Marker:
+    return Marker(
+        session_id=session.session_id,
+        key=session.identity.get("group_id") or session.session_id,
+        closed_at=position,
+        samples=[(s.sample_id, [span.turn_id for span in s.turns]) for s in samples],
+        reward_share=session.policy.reward_share,
+        rewards=session.rewards,
+    )

@@ -1,0 +1,39 @@
+"""How much one session may hold, so that no session can take a worker down.
+
+A turn over a budget is refused as `oversize`; the session itself goes on. `session_opened` may
+set its own numbers under the same names.
+"""
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from streams.errors import BadEvent
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """Budgets of a session; the defaults hold the largest agent runs seen, several times over."""
+
+    turns: int = 20_000
+    nodes: int = 100_000
+    tokens: int = 4_000_000
+    """Stored tokens: what several turns share counts once."""
+    bytes: int = 256_000_000
+    """Ids, logprobs, channels and message text."""
+    metadata_bytes: int = 1_000_000
+    sample_bytes: int = 7_500_000
+    """A larger sample would not fit a log message of 8 MiB; it is left out and reported."""
+
+
+DEFAULT_LIMITS = Limits()
+
+
+def limits_from(limits: Limits, budgets: Mapping[str, int] | None) -> Limits:
+    """The session's own budgets over the defaults."""
+    if not budgets:
+        return limits
+    unknown = sorted(set(budgets) - {field.name for field in dataclasses.fields(Limits)})
+    if unknown:
+        raise BadEvent("invalid_field", f"`budgets` has no {unknown[0]!r:.80}")
+    return dataclasses.replace(limits, **budgets)

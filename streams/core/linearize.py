@@ -1,0 +1,210 @@
+"""A session tree as token sequences: which turns train, where, and why the rest do not.
+
+Leaves are visited depth first. The first leaf below a turn owns it and trains it; other
+branches carry it as context. Walking up from its leaf, the turns a leaf owns are one run:
+
+    t1 ─┬─ t2 ── t3      leaf t3 owns t1 t2 t3
+        └─ t4            leaf t4 owns t4, and shows t1 as context
+
+A branch is cut into segments where a turn forks; a segment becomes one sample. Its tokens are
+the whole prompt and output of its last turn. A turn's output trains there unless the next turn
+on its owner's branch realigned over it.
+
+Invariants: whether a turn trains is decided here, never by a flag set earlier; every sampled
+token of a turn is counted once in its ledger row; a segment without a trained token is none.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+from schemas.samples import LedgerRow, UntrainedReason
+from streams.core.policy import Policy
+from streams.core.recorded import Node, RecordedTurn
+from streams.core.spans import Run, total, without
+from streams.core.tree import Tree
+
+
+@dataclass(slots=True)
+class Fate:
+    """What becomes of one turn's sampled tokens."""
+
+    turn: RecordedTurn
+    trained: list[Run] = field(default_factory=list)
+    """In positions of the sample that trains them."""
+    untrained: dict[UntrainedReason, int] = field(default_factory=dict)
+
+    def row(self) -> LedgerRow:
+        """The ledger's line for this turn."""
+        return LedgerRow(
+            turn_id=self.turn.event.turn_id,
+            attach=self.turn.attach,
+            generated=self.turn.generated,
+            trained=total(self.trained),
+            untrained=self.untrained,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """A contiguous token sequence with at least one trained token."""
+
+    turns: list[RecordedTurn]
+    """All turns of the sequence, root first."""
+    owned: list[Fate]
+    """Those that train here: always the last ones."""
+    leaf: RecordedTurn
+    """The end of the branch; its finish reason says whether the branch was cut."""
+
+    @property
+    def last(self) -> RecordedTurn:
+        """The turn whose prompt and output are the whole sequence."""
+        return self.turns[-1]
+
+
+def linearize(
+    tree: Tree, withheld: Callable[[RecordedTurn], UntrainedReason | None]
+) -> tuple[list[Segment], list[Fate]]:
+    """Segments in order of emission, and the fate of every turn in order of arrival.
+
+    `withheld` names why a turn's whole session or place in it must not train, if so.
+    """
+    policy = tree.policy
+    fates = [Fate(turn) for turn in tree.turns.values()]
+    standing = standing_turns(tree)
+    dropped = _dropped(standing, policy)
+    kept = [turn for turn in standing if turn.order not in dropped]
+    heir: dict[int, RecordedTurn] = {}
+    for turn in kept:
+        if turn.above is not None:
+            heir.setdefault(turn.above.order, turn)
+    for fate in fates:
+        _decide(fate, heir.get(fate.turn.order), withheld(fate.turn), dropped, policy)
+    segments: list[Segment] = []
+    for leaf in kept:
+        if leaf.order not in heir:
+            segments += _segments(leaf, heir, fates)
+    return segments, fates
+
+
+def leave_out(segment: Segment) -> None:
+    """Count a segment's trained tokens as `oversize` instead."""
+    for fate in segment.owned:
+        if tokens := total(fate.trained):
+            fate.untrained["oversize"] = tokens
+            fate.trained = []
+
+
+def standing_turns(tree: Tree) -> list[RecordedTurn]:
+    """The generated turns, depth first, children in the order they came."""
+    turns: list[RecordedTurn] = []
+    unvisited: list[Node] = [tree.root]
+    while unvisited:
+        node = unvisited.pop()
+        if node.turn is not None:
+            turns.append(node.turn)
+        unvisited.extend(reversed(node.children))
+    return turns
+
+
+def _segments(
+    leaf: RecordedTurn, heir: dict[int, RecordedTurn], fates: list[Fate]
+) -> Iterable[Segment]:
+    owned = [leaf]
+    while (above := owned[-1].above) is not None and heir[above.order] is owned[-1]:
+        owned.append(above)
+    owned.reverse()
+    starts = [i for i, turn in enumerate(owned) if i == 0 or turn.attach in ("fork", "root")]
+    for start, stop in zip(starts, [*starts[1:], len(owned)], strict=True):
+        mine = [fates[turn.order] for turn in owned[start:stop]]
+        if any(fate.trained for fate in mine):
+            yield Segment(_context(owned[start]) + owned[start:stop], mine, leaf)
+
+
+def _context(turn: RecordedTurn) -> list[RecordedTurn]:
+    context: list[RecordedTurn] = []
+    while turn.attach in ("extend", "realign") and turn.above is not None:
+        turn = turn.above
+        context.append(turn)
+    context.reverse()
+    return context
+
+
+def _decide(
+    fate: Fate,
+    heir: RecordedTurn | None,
+    withheld: UntrainedReason | None,
+    dropped: dict[int, UntrainedReason],
+    policy: Policy,
+) -> None:
+    turn = fate.turn
+    reason = withheld or _own_reason(turn, policy)
+    if reason is not None:
+        _count(fate, reason, turn.generated)
+        return
+    forced = [(start, end) for start, end, _ in turn.event.untrained_runs or ()]
+    free = without(0, turn.generated, forced) if forced else [(0, turn.generated)]
+    if forced:
+        _count(fate, "forced", turn.generated - total(free))
+    whole = dropped.get(turn.order) or ("merged" if turn.merged else None)
+    if whole is not None:
+        _count(fate, whole, total(free))
+        return
+    if heir is not None and heir.attach == "realign":
+        intact = heir.shared - turn.prompt_len if policy.realign_masks == "from_divergence" else 0
+        kept = [(start, min(end, intact)) for start, end in free if start < intact]
+        _count(fate, "realigned", total(free) - total(kept))
+        free = kept
+    at = turn.prompt_len
+    fate.trained = [(at + start, at + end) for start, end in free if start < end]
+
+
+def _count(fate: Fate, reason: UntrainedReason, tokens: int) -> None:
+    if tokens:
+        fate.untrained[reason] = fate.untrained.get(reason, 0) + tokens
+
+
+def _own_reason(turn: RecordedTurn, policy: Policy) -> UntrainedReason | None:
+    event = turn.event
+    if turn.undelivered and not turn.extended and not policy.train_undelivered:
+        return "undelivered"
+    if not event.trainable:
+        return "not_trainable"
+    if not policy.train_constrained and event.sampling and event.sampling.constraint is not None:
+        return "constrained"
+    if not policy.train_auxiliary and event.request_class == "auxiliary":
+        return "auxiliary"
+    if not policy.train_ill_formed and event.ill_formed:
+        return "ill_formed"
+    return None
+
+
+def _dropped(standing: list[RecordedTurn], policy: Policy) -> dict[int, UntrainedReason]:
+    """Leaves that must not own what they hang from: their branch is no training branch."""
+    dropped: dict[int, UntrainedReason] = {}
+    if not policy.train_undelivered:
+        for turn in standing:
+            if turn.undelivered and not turn.extended:
+                dropped[turn.order] = "undelivered"
+    if policy.drop_retry_orphans:
+        for turn in _retry_orphans(t for t in standing if t.order not in dropped):
+            dropped[turn.order] = "retry_orphan"
+    return dropped
+
+
+def _retry_orphans(turns: Iterable[RecordedTurn]) -> list[RecordedTurn]:
+    """Copies of one request that nobody continued; the newest stays if none was."""
+    requests: dict[int, list[RecordedTurn]] = {}
+    for turn in turns:
+        requests.setdefault(id(turn.node.parent), []).append(turn)
+    orphans: list[RecordedTurn] = []
+    for copies in requests.values():
+        ends = [turn for turn in copies if not turn.extended]
+        if len(ends) == len(copies):
+            ends.remove(max(ends, key=_age(copies)))
+        orphans += ends
+    return orphans
+
+
+def _age(copies: list[RecordedTurn]) -> Callable[[RecordedTurn], tuple[int, int]]:
+    timed = all(turn.event.started_ms is not None for turn in copies)
+    return lambda turn: ((turn.event.started_ms or 0) if timed else 0, turn.order)

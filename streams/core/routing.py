@@ -1,0 +1,97 @@
+"""Where a turn hangs: its prompt messages walk the tree; token ids play no part.
+
+At every node the first child that matches is taken, in the order the children came. At the
+first message without a match the walk stops; if that message is an assistant's, the policy may
+merge it onto the one short leaf it rewrites.
+
+    system S ─ user u ─ assistant "ok"      recorded
+    system S ─ user u ─ assistant "ok "     replayed: merge onto that leaf, or mount beside it
+
+Invariant: routing reads the tree and changes nothing. A delta's kept messages need no walk: the
+path of its base never changes, because only leaves are rewritten.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from streams.core.messages import Message
+from streams.core.policy import Policy
+from streams.core.recorded import Node, RecordedTurn
+
+_INDEX_FROM = 8
+"""Children beyond which a dictionary beats looking at each."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a prompt ends up: below `node`, after mounting `rest`."""
+
+    node: Node
+    rest: Sequence[Message]
+    rewrites: Node | None
+    """The leaf, a child of `node`, that `rest[0]` is merged onto."""
+
+
+def route(
+    root: Node, base: RecordedTurn | None, kept: int, new: Sequence[Message], policy: Policy
+) -> Place:
+    """The place of a prompt: the first `kept` messages of the base's, then the new ones."""
+    node = root
+    if base is not None:
+        node = _ancestor(base, kept)
+        if kept > base.prompt_messages and base.response is not None:
+            # The base's own answer is looked up like any replayed message: a twin that came
+            # first is the first match, and a rewritten leaf is none.
+            new = [base.response, *new]
+    walked = 0
+    for message in new:
+        child = first_match(node, message.digest)
+        if child is None:
+            break
+        node = child
+        walked += 1
+    rest = new[walked:]
+    rewrites = None
+    if rest and rest[0].role == "assistant":
+        rewrites = rewritten_leaf(node, policy)
+    return Place(node, rest, rewrites)
+
+
+def first_match(node: Node, digest: bytes) -> Node | None:
+    """The first child that a message with this digest matches."""
+    if len(node.children) <= _INDEX_FROM:
+        for child in node.children:
+            if child.matchable == digest:
+                return child
+        return None
+    if node.index is None:
+        node.index = {}
+        for child in node.children:
+            if child.matchable is not None:
+                node.index.setdefault(child.matchable, child)
+    return node.index.get(digest)
+
+
+def rewritten_leaf(node: Node, policy: Policy) -> Node | None:
+    """The leaf that an unknown assistant message at this place rewrites, if the policy merges."""
+    if policy.merge == "never" or policy.fork_threshold_tokens <= 0:
+        return None
+    assistants = [child for child in node.children if child.role == "assistant"]
+    eligible = [
+        child
+        for child in assistants
+        if child.turn is not None
+        and not child.children
+        and child.turn.generated < policy.fork_threshold_tokens
+    ]
+    rivals = assistants if policy.merge == "only_assistant_child" else eligible
+    return eligible[0] if len(rivals) == 1 and eligible else None
+
+
+def _ancestor(base: RecordedTurn, depth: int) -> Node:
+    node = base.node.parent
+    assert node is not None, "a generated message always has a parent"
+    while node.depth > depth:
+        assert node.parent is not None, "depth counts the parents"
+        node = node.parent
+    return node

@@ -1,0 +1,298 @@
+"""The life of a session: `(state, event, position) -> (state, effects)`.
+
+    nothing ── session_opened, a self-contained turn, session_ended ──► open
+    open    ── turns, rewards, undelivered ──► open
+    open    ── session_ended, reward known or not needed ──► closed
+    open    ── session_ended, reward pending ──► sealed ── final reward, expiry ──► closed
+    closed  ── reward ──► closed, samples revised
+
+Positions are the log's: an event at or below the newest row is a replay and changes nothing. A
+bad event changes nothing but its count.
+
+Invariants: exactly one outcome per session; what is emitted depends only on the events and
+their order, never on how often they were delivered.
+"""
+
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple
+
+from schemas.events import (
+    Event,
+    Reward,
+    SessionEnded,
+    SessionExpired,
+    SessionOpened,
+    Turn,
+    TurnUndelivered,
+)
+from schemas.record import IDENTITY_FIELDS
+from streams.core.after_close import apply_late
+from streams.core.closing import close, close_after_failure
+from streams.core.effects import DUPLICATE, EVENT_ROW, IGNORED, NOTHING, Effects, closed_with
+from streams.core.limits import limits_from
+from streams.core.policy import policy_from
+from streams.core.state import ClosedSession, OpenSession, Rules, State
+from streams.core.tree import Tree
+from streams.core.twins import check_twin
+from streams.errors import BadEvent, BadPolicy
+
+
+class Row(NamedTuple):
+    """What was kept of one event of an open session: the event, or only its code."""
+
+    position: int
+    event: Event | None
+    code: str | None = None
+
+
+def apply(
+    state: State, event: Event, position: int, rules: Rules, logged_ms: int | None = None
+) -> tuple[State, Effects]:
+    """The next state and what follows from the event. An open state given is used up."""
+    if isinstance(state, ClosedSession):
+        return apply_late(state, event, position)
+    if state is not None and position <= state.newest:
+        return state, NOTHING
+    session = state
+    try:
+        if session is None:
+            session = _begin(event, position, rules)
+        _check_age(event, rules, logged_ms)
+        effects = _step(session, event, position, rules, fresh=state is None)
+    except BadEvent as error:
+        error.session_id = getattr(event, "session_id", None)
+        error.turn_id = getattr(event, "turn_id", None)
+        if state is not None:
+            count(state, error.code, position)
+        row = error.code if state is not None else None
+        return state, Effects(row=row, refusals=(error,))
+    except Exception as error:  # a defect of ours must cost this session, never the worker
+        return _failed(session or _empty(event, position, rules), event, position, error)
+    if effects.marker is not None:
+        return ClosedSession(marker=effects.marker, rewards=effects.marker.rewards), effects
+    if effects.row is not None:
+        session.newest = position
+    return session, effects
+
+
+def restore(rows: Iterable[Row], rules: Rules) -> State:
+    """An open session from the rows kept for it, in order."""
+    state: State = None
+    for row in rows:
+        if row.event is not None:
+            state, _ = apply(state, row.event, row.position, rules)
+        elif isinstance(state, OpenSession) and row.code is not None:
+            count(state, row.code, row.position)
+    return state
+
+
+def count(session: OpenSession, code: str, position: int) -> None:
+    """An event that changes nothing but its count."""
+    if code == DUPLICATE:
+        session.duplicates += 1
+    elif code == IGNORED:
+        session.ignored += 1
+    else:
+        session.refused += 1
+    session.newest = position
+
+
+def finish(session: OpenSession, rules: Rules) -> Effects:
+    """Close a session as the end of a file does: completed, unless it said otherwise."""
+    closing = close(
+        session,
+        position=session.newest,
+        unended_status="completed",
+        default_reward=rules.default_reward,
+        implied=session.ended is None,
+    )
+    return closed_with(closing)
+
+
+def _begin(event: Event, position: int, rules: Rules) -> OpenSession:
+    self_contained = isinstance(event, Turn) and event.base_turn_id is None
+    if not self_contained and not isinstance(event, SessionOpened | SessionEnded):
+        detail = "nothing is known of this session; it starts with session_opened, a turn with its "
+        detail += "whole prompt, or session_ended"
+        raise BadEvent("unknown_session", detail)
+    session = _empty(event, position, rules)
+    if isinstance(event, SessionOpened) and event.policy is not None and not rules.forced_policy:
+        session.policy = session.tree.policy = _policy(event)
+    return session
+
+
+def _empty(event: Event, position: int, rules: Rules) -> OpenSession:
+    policy = rules.forced_policy or rules.default_policy
+    return OpenSession(
+        session_id=getattr(event, "session_id", ""),
+        policy=policy,
+        limits=rules.limits,
+        tree=Tree(policy, rules.limits),
+        first=position,
+        newest=position,
+    )
+
+
+def _step(
+    session: OpenSession, event: Event, position: int, rules: Rules, *, fresh: bool
+) -> Effects:
+    if isinstance(event, SessionOpened):
+        return _opened(session, event, position, rules, fresh=fresh)
+    return _STEPS[type(event)](session, event, position, rules)
+
+
+def _turn(session: OpenSession, event: Turn, position: int, _: Rules) -> Effects:
+    known = session.tree.turns.get(event.turn_id)
+    if known is not None:
+        check_twin(session.tree, known, event)
+        return _counted(session, DUPLICATE, position)
+    if session.ended is not None:
+        raise BadEvent("late_turn", "the session has ended; the turn cannot train")
+    identity = _merged_identity(session, event)
+    recorded = session.tree.add(event, position)
+    session.identity = identity
+    session.numbering.add(event.source, event.seq)
+    recorded.undelivered = recorded.undelivered or event.turn_id in session.undelivered
+    if event.reward is not None or event.reward_invalid:
+        session.rewards.add(f"turn:{event.turn_id}", event.reward, turn_id=event.turn_id)
+    return Effects(row=EVENT_ROW)
+
+
+def _reward(session: OpenSession, event: Reward, position: int, rules: Rules) -> Effects:
+    reward_id = event.reward_id or f"@{position}"
+    if reward_id in session.rewards.seen:
+        return _counted(session, DUPLICATE, position)
+    session.rewards.add(reward_id, event.reward, turn_id=event.turn_id, final=event.final)
+    if session.ended is not None and event.turn_id is None and event.final:
+        return _closed(session, position, rules)
+    return Effects(row=EVENT_ROW)
+
+
+def _undelivered(
+    session: OpenSession, event: TurnUndelivered, _position: int, _rules: Rules
+) -> Effects:
+    session.numbering.add(event.source, event.seq)
+    if event.turn_id is not None:
+        session.undelivered.add(event.turn_id)
+        if (turn := session.tree.turns.get(event.turn_id)) is not None:
+            turn.undelivered = True
+    return Effects(row=EVENT_ROW)
+
+
+def _opened(
+    session: OpenSession, event: SessionOpened, position: int, rules: Rules, *, fresh: bool
+) -> Effects:
+    if session.opened is not None:
+        if event == session.opened:
+            return _counted(session, DUPLICATE, position)
+        raise BadEvent("invalid_field", "the session was opened before, with other fields")
+    if not fresh and event.policy is not None and not rules.forced_policy:
+        asked = _policy(event).label
+        if asked != session.policy.label:
+            detail = f"the session began under policy {session.policy.label}, not {asked}"
+            raise BadEvent("invalid_field", detail)
+    identity = _merged_identity(session, event)
+    limits = limits_from(rules.limits, event.budgets)
+    if len(bytes(event.metadata)) > limits.metadata_bytes:
+        detail = f"`metadata` has {len(bytes(event.metadata))} bytes of {limits.metadata_bytes}"
+        raise BadEvent("oversize", detail)
+    session.identity, session.opened = identity, event
+    session.limits = session.tree.limits = limits
+    session.metadata = event.metadata
+    return Effects(row=EVENT_ROW)
+
+
+def _ended(session: OpenSession, event: SessionEnded, position: int, rules: Rules) -> Effects:
+    if session.ended is not None:
+        return _counted(session, IGNORED, position)
+    session.identity = _merged_identity(session, event)
+    session.ended = event
+    if event.reward is not None or event.reward_invalid:
+        session.rewards.add("end", event.reward)
+    trains = event.end_status in session.policy.train_statuses
+    needs_reward = trains and event.accepted and not event.will_retry
+    pending = event.reward_pending
+    if pending is None:
+        pending = needs_reward and not session.rewards.has_final
+    if pending:
+        return Effects(row=EVENT_ROW)
+    return _closed(session, position, rules)
+
+
+def _expired(session: OpenSession, event: SessionExpired, position: int, rules: Rules) -> Effects:
+    if event.last_offset != session.newest:
+        return Effects(ignored=True)
+    return _closed(session, position, rules)
+
+
+def _closed(session: OpenSession, position: int, rules: Rules) -> Effects:
+    closing = close(
+        session,
+        position=position,
+        unended_status="expired",
+        default_reward=rules.default_reward,
+    )
+    return closed_with(closing)
+
+
+def _counted(session: OpenSession, code: str, position: int) -> Effects:
+    count(session, code, position)
+    return Effects(row=code, ignored=True)
+
+
+def _failed(
+    session: OpenSession, event: Event, position: int, error: Exception
+) -> tuple[State, Effects]:
+    failure = f"{type(error).__name__}: {error}"[:1000]
+    refusal = BadEvent(
+        "core_failure",
+        failure,
+        session_id=session.session_id,
+        turn_id=getattr(event, "turn_id", None),
+    )
+    closing = close_after_failure(session, position=position, failure=failure)
+    effects = closed_with(closing, refusal)
+    return ClosedSession(marker=closing.marker, rewards=closing.marker.rewards), effects
+
+
+def _merged_identity(
+    session: OpenSession, event: SessionOpened | Turn | SessionEnded
+) -> dict[str, Any]:
+    identity = session.identity
+    for name in IDENTITY_FIELDS:
+        value = getattr(event, name)
+        if value is None:
+            continue
+        if name not in identity:
+            identity = {**identity, name: value}
+        elif identity[name] != value:
+            detail = f"`{name}` is {identity[name]!r:.80} in this session, the event says "
+            detail += f"{value!r:.80}"
+            raise BadEvent("invalid_field", detail)
+    return identity
+
+
+def _policy(event: SessionOpened) -> Any:
+    try:
+        return policy_from(event.policy or {})
+    except BadPolicy as error:
+        raise BadEvent("invalid_field", str(error)) from None
+
+
+def _check_age(event: Event, rules: Rules, logged_ms: int | None) -> None:
+    if not isinstance(event, Turn) or event.finished_ms is None or logged_ms is None:
+        return
+    age = logged_ms - event.finished_ms
+    if rules.turn_age_ms_max is not None and age > rules.turn_age_ms_max:
+        detail = f"the turn was finished {age} ms before it was logged; the limit is "
+        detail += f"{rules.turn_age_ms_max}"
+        raise BadEvent("too_old", detail)
+
+
+_STEPS: dict[type[Event], Callable[[OpenSession, Any, int, Rules], Effects]] = {
+    Turn: _turn,
+    Reward: _reward,
+    TurnUndelivered: _undelivered,
+    SessionEnded: _ended,
+    SessionExpired: _expired,
+}

@@ -1,0 +1,93 @@
+"""What is known of a session: open with its tree, or closed with what must be remembered.
+
+An open session is owned by whoever feeds it: `session.apply` changes it in place and returns
+it, so a 10,000-turn tree is never copied. It can be rebuilt at any time from the rows that
+were kept for it. A closed session is small and frozen.
+"""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+
+from schemas.events import Reward, SessionEnded, SessionOpened
+from schemas.record import NOT_GIVEN
+from streams.core.gaps import Numbering
+from streams.core.limits import DEFAULT_LIMITS, Limits
+from streams.core.policy import PROFILES, Policy
+from streams.core.rewards import RewardBook
+from streams.core.tree import Tree
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rules:
+    """What holds for every session of a run of the core."""
+
+    forced_policy: Policy | None = None
+    """Given on a command line: beats what sessions ask for."""
+    default_policy: Policy = PROFILES["seed"]
+    default_reward: float | None = None
+    """For sessions that end without a reward; none: they give no sample."""
+    limits: Limits = DEFAULT_LIMITS
+    turn_age_ms_max: int | None = None
+    """A turn that was finished longer than this before it was logged is `too_old`."""
+
+
+@dataclass(slots=True, eq=False, kw_only=True)
+class OpenSession:
+    """A session that still takes events."""
+
+    session_id: str
+    policy: Policy
+    limits: Limits
+    tree: Tree
+    first: int
+    """Position of the session's first row."""
+    newest: int
+    """Position of its newest row; at or below it an event is a replay."""
+    identity: dict[str, Any] = field(default_factory=dict)
+    opened: SessionOpened | None = None
+    metadata: msgspec.Raw = field(default_factory=lambda: NOT_GIVEN)
+    rewards: RewardBook = field(default_factory=RewardBook)
+    numbering: Numbering = field(default_factory=Numbering)
+    ended: SessionEnded | None = None
+    """Set while the session is sealed and waits for its reward."""
+    undelivered: set[str] = field(default_factory=set)
+    """Turns reported undelivered before they arrived."""
+    duplicates: int = 0
+    ignored: int = 0
+    refused: int = 0
+
+
+class Marker(msgspec.Struct, frozen=True, kw_only=True):
+    """What is kept of a session that gave its outcome; written once, at the close."""
+
+    session_id: str
+    key: str
+    """Under which its samples were sent."""
+    closed_at: int
+    """Position of the event that closed it; at or below it an event is a replay."""
+    samples: list[tuple[str, list[str]]]
+    """Sample ids with the turns in them."""
+    reward_share: str
+    rewards: RewardBook
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClosedSession:
+    """A marker and the rewards that came after it."""
+
+    marker: Marker
+    late: tuple[tuple[int, Reward], ...] = ()
+    """Position and event, in order; kept as rows beside the marker."""
+    rewards: RewardBook
+    """The marker's book with every late reward folded in."""
+
+    @property
+    def newest(self) -> int:
+        """Position of the newest late reward, else of the close."""
+        return self.late[-1][0] if self.late else self.marker.closed_at
+
+
+State = OpenSession | ClosedSession | None
+"""None: nothing is known of the session."""

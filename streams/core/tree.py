@@ -1,0 +1,229 @@
+"""A session as a tree of messages, each model turn classified once, when it arrives.
+
+An agent's calls look like one growing conversation until they do not: the harness compacts its
+history, forks a sub-agent, or re-renders a tool call with other spaces. None of that needs a
+special case. Messages decide where a turn hangs; token ids decide what it does to the sequence
+it hangs from, against the nearest generated ancestor:
+
+    t1  [p p p r r]
+    t2  [p p p r r t t r]     extend: all of t1 is there, one segment
+    t3  [p p p r x t t r]     the difference starts inside t1's response: realign, if the
+                              policy's gate allows it, else fork
+    t4  [p x ...]             fork: a new segment
+
+Invariants: a turn's class never changes; only a leaf is ever demoted; a refused turn leaves
+the tree as it was. Nothing recurses.
+"""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from schemas.events import Turn
+from schemas.samples import Attach
+from streams.core.delta import ID_BYTES, Block, grown, prompt_hash, read, shared_length
+from streams.core.limits import Limits
+from streams.core.messages import Message, read_message
+from streams.core.policy import Policy
+from streams.core.recorded import Node, RecordedTurn, without_prompt
+from streams.core.routing import Place, route
+from streams.errors import BadEvent
+
+
+@dataclass(slots=True, eq=False)
+class Tree:
+    """The tree of one session; grown by `add`, read by everything else."""
+
+    policy: Policy
+    limits: Limits
+    root: Node = field(default_factory=Node)
+    turns: dict[str, RecordedTurn] = field(default_factory=dict)
+    """By turn id, in order of arrival; demoted turns stay: others may be based on them."""
+    nodes: int = 0
+    tokens: int = 0
+    bytes: int = 0
+
+    def add(self, turn: Turn, position: int) -> RecordedTurn:
+        """Attach a turn; `BadEvent` if it cannot be true, and then nothing has changed."""
+        identity = self.policy.identity
+        base = self.base_of(turn)
+        new = [read_message(text, identity) for text in turn.prompt_messages]
+        kept_messages = turn.kept_messages or 0
+        if not new and not kept_messages:
+            raise BadEvent("invalid_field", "the whole prompt has no message")
+        response = None
+        if turn.response_message:
+            response = read_message(turn.response_message, identity)
+        place = route(self.root, base, kept_messages, new, self.policy)
+        above = place.node.nearest_turn
+        tokens = _join(turn, base, above)
+        running_hash = _checked_hash(turn, base, above, tokens)
+        added = len(tokens.tail) // ID_BYTES + turn.output_ids.size
+        size = _stored_bytes(turn, place, response) + ID_BYTES * added
+        self._check_budget(len(place.rest) + 1, added, size)
+
+        node = self._mount(place, response)
+        output = turn.output_ids.tobytes()
+        if running_hash is not None:
+            running_hash.update(output)
+        recorded = RecordedTurn(
+            event=without_prompt(turn),
+            order=len(self.turns),
+            position=position,
+            node=node,
+            above=above,
+            attach=_classify(turn, above, tokens.shared, self.policy),
+            shared=tokens.shared,
+            block=grown(tokens.origin, tokens.at, tokens.tail + output),
+            prompt_len=tokens.prompt_len,
+            end=tokens.prompt_len + turn.output_ids.size,
+            prompt_messages=node.depth - 1,
+            response=response,
+            running_hash=running_hash,
+            undelivered=not turn.delivered,
+            branch_calls_tool=(response is not None and response.calls_tool)
+            or (above is not None and above.branch_calls_tool),
+            branch_ill_formed=turn.ill_formed or (above is not None and above.branch_ill_formed),
+        )
+        node.turn = recorded
+        if above is not None:
+            above.extended = True
+        self.turns[turn.turn_id] = recorded
+        self.nodes += len(place.rest) + 1
+        self.tokens += added
+        self.bytes += size
+        return recorded
+
+    def base_of(self, turn: Turn) -> RecordedTurn | None:
+        """The turn a delta builds on, its kept lengths checked; none if self-contained."""
+        if turn.base_turn_id is None:
+            return None
+        base = self.turns.get(turn.base_turn_id)
+        if base is None:
+            detail = f"base turn {turn.base_turn_id} is not in the session; send it first"
+            raise BadEvent("unknown_base", detail)
+        messages = base.prompt_messages + (base.response is not None)
+        for name, kept, have in (
+            ("kept_messages", turn.kept_messages or 0, messages),
+            ("kept_ids", turn.kept_ids or 0, base.end),
+        ):
+            if kept > have:
+                detail = f"`{name}` is {kept}, base turn {turn.base_turn_id} has {have}"
+                raise BadEvent("invalid_field", detail)
+        return base
+
+    def _check_budget(self, nodes: int, tokens: int, size: int) -> None:
+        limits = self.limits
+        for name, value, most in (
+            ("turns", len(self.turns) + 1, limits.turns),
+            ("nodes", self.nodes + nodes, limits.nodes),
+            ("tokens", self.tokens + tokens, limits.tokens),
+            ("bytes", self.bytes + size, limits.bytes),
+        ):
+            if value > most:
+                detail = f"the session would hold {value} {name}, its budget is {most}"
+                raise BadEvent("oversize", detail)
+
+    def _mount(self, place: Place, response: Message | None) -> Node:
+        node, rest = place.node, place.rest
+        if place.rewrites is not None:
+            node.index = None
+            node = place.rewrites
+            node.merged, node.turn = node.turn, None
+            node.message, node.matchable = rest[0], rest[0].digest
+            rest = rest[1:]
+        for message in rest:
+            node = _child(node, message, message.role, message.digest)
+        replayable = response is not None and response.role == "assistant"
+        digest = response.digest if response is not None and replayable else None
+        return _child(node, response, "assistant", digest)
+
+
+def _child(parent: Node, message: Message | None, role: str | None, digest: bytes | None) -> Node:
+    node = Node(parent, message, role, digest, parent.depth + 1)
+    parent.children.append(node)
+    if parent.index is not None and digest is not None:
+        parent.index.setdefault(digest, node)
+    return node
+
+
+@dataclass(frozen=True, slots=True)
+class _Tokens:
+    """A turn's prompt against what is held: how much it repeats, and what to store."""
+
+    prompt_len: int
+    shared: int
+    """Tokens repeated from the nearest turn above."""
+    origin: Block | None
+    at: int
+    tail: bytes
+    """The prompt from `at` on; everything before it is in `origin`."""
+
+
+def _join(turn: Turn, base: RecordedTurn | None, above: RecordedTurn | None) -> _Tokens:
+    suffix = turn.prompt_ids.tobytes()
+    kept = (turn.kept_ids or 0) if base is not None else 0
+    prompt_len = kept + turn.prompt_ids.size
+    shared = 0
+    if above is not None:
+        if above is base:
+            shared = kept
+            if kept < above.end:
+                shared += shared_length(above.block, kept, above.end, suffix)
+        else:
+            whole = read(base.block, 0, kept) + suffix if base is not None else suffix
+            shared = shared_length(above.block, 0, above.end, whole)
+        if shared >= kept:
+            tail = suffix[(shared - kept) * ID_BYTES :]
+            return _Tokens(prompt_len, shared, above.block, shared, tail)
+    return _Tokens(prompt_len, shared, base.block if base is not None else None, kept, suffix)
+
+
+def _checked_hash(
+    turn: Turn, base: RecordedTurn | None, above: RecordedTurn | None, tokens: _Tokens
+) -> Any:
+    if turn.prompt_digest is None:
+        return None
+    known = next(
+        (
+            held.running_hash
+            for held in (above, base)
+            if held is not None and held.end == tokens.at and held.running_hash is not None
+            if held.block is tokens.origin
+        ),
+        None,
+    )
+    if known is not None:
+        running = known.copy()
+    else:
+        running = prompt_hash()
+        running.update(read(tokens.origin, 0, tokens.at))
+    running.update(tokens.tail)
+    if running.digest() != turn.prompt_digest:
+        detail = (
+            f"the joined prompt of {tokens.prompt_len} ids has digest {running.hexdigest()}, "
+            f"the event says {turn.prompt_digest.hex()}; publish the turn self-contained"
+        )
+        raise BadEvent("digest_mismatch", detail)
+    return running
+
+
+def _classify(turn: Turn, above: RecordedTurn | None, shared: int, policy: Policy) -> Attach:
+    if above is None:
+        return "root"
+    if shared == above.end:
+        return "extend"
+    if policy.realign_gate == "drifted_tail":
+        gate = above.end - shared
+    elif policy.realign_gate == "incoming_output":
+        gate = turn.output_ids.size
+    else:
+        return "fork"
+    inside_last_response = shared >= above.prompt_len
+    return "realign" if inside_last_response and gate < policy.fork_threshold_tokens else "fork"
+
+
+def _stored_bytes(turn: Turn, place: Place, response: Message | None) -> int:
+    texts = sum(len(message.text) for message in place.rest)
+    channels = sum(len(channel.data or b"") for channel in (turn.channels or {}).values())
+    logprobs = 0 if turn.logprobs is None else turn.logprobs.nbytes
+    return texts + (len(response.text) if response else 0) + channels + logprobs

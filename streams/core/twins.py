@@ -1,0 +1,37 @@
+"""One turn id, told twice: the same turn again, or two turns that claim one name?
+
+Invariant: a redelivery changes nothing; two contents under one id never pass as one.
+"""
+
+import numpy as np
+
+from schemas.events import Turn
+from streams.core.delta import read
+from streams.core.messages import read_message
+from streams.core.recorded import RecordedTurn
+from streams.core.tree import Tree
+from streams.errors import BadEvent
+
+
+def check_twin(tree: Tree, known: RecordedTurn, event: Turn) -> None:
+    """Raise `forked_turn_id` unless the event tells the known turn again."""
+    base = tree.base_of(event)
+    prompt = event.prompt_ids.tobytes()
+    if base is not None:
+        prompt = read(base.block, 0, event.kept_ids or 0) + prompt
+    digest = None
+    if event.response_message:
+        digest = read_message(event.response_message, tree.policy.identity).digest
+    told = known.event.logprobs
+    same = {
+        "prompt": prompt == read(known.block, 0, known.prompt_len),
+        "output_ids": event.output_ids.tobytes() == read(known.block, known.prompt_len, known.end),
+        "logprobs": (told is None) == (event.logprobs is None)
+        and (told is None or event.logprobs is None or np.array_equal(told, event.logprobs)),
+        "response_message": digest == (known.response.digest if known.response else None),
+    }
+    differing = [name for name, equal in same.items() if not equal]
+    if differing:
+        detail = f"turn {event.turn_id} was recorded with another {differing[0]}; "
+        detail += "a turn id names one turn of its session"
+        raise BadEvent("forked_turn_id", detail)

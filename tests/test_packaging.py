@@ -1,0 +1,135 @@
+"""What a user installs: the wheel, the lock and the list of make's targets.
+
+The wheel is built by the same command as `make wheel` and installed into an environment that
+holds nothing else than the four packages the contract and the core stand on. No step needs a
+network.
+"""
+
+import os
+import re
+import subprocess
+import sys
+import sysconfig
+import tomllib
+import venv
+import zipfile
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+ROOT = Path(__file__).resolve().parent.parent
+CORE_NEEDS = ("msgspec", "msgpack", "numpy", "orjson")
+CORE_IMPORTS = ("schemas", "schemas.codec", "streams.core")
+PROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+
+
+def run(*command: str | Path, cwd: Path = ROOT) -> str:
+    """The command's standard output; its standard error is shown when it fails."""
+    # Under `make test` a make that we start would take itself for a part of that one.
+    env = {name: value for name, value in os.environ.items() if not name.startswith("MAKE")}
+    done = subprocess.run(
+        command, cwd=cwd, env=env, check=False, capture_output=True, text=True, timeout=120
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("wheel")
+    run(sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", folder)
+    (built,) = folder.glob("*.whl")
+    return built
+
+
+def share(package: str, site_packages: Path) -> None:
+    """Make one installed package importable there, and none of its neighbours."""
+    files = metadata.files(package) or []
+    for top in {file.parts[0] for file in files if file.parts[0] != ".."}:
+        (site_packages / top).symlink_to(Path(str(metadata.distribution(package).locate_file(top))))
+
+
+def test_the_wheel_holds_both_packages_with_their_types_and_nothing_else(wheel: Path) -> None:
+    names = zipfile.ZipFile(wheel).namelist()
+    about = f"turnstream-{PROJECT['project']['version']}.dist-info"
+    assert {name.split("/")[0] for name in names} == {"schemas", "streams", about}
+    assert {"schemas/py.typed", "streams/py.typed", f"{about}/licenses/LICENSE"} <= set(names)
+
+
+def test_the_wheel_brings_the_command(wheel: Path) -> None:
+    with zipfile.ZipFile(wheel) as archive:
+        (entry_points,) = [name for name in archive.namelist() if name.endswith("entry_points.txt")]
+        text = archive.read(entry_points).decode()
+    assert "turnstream = streams.cli.main:main" in text.splitlines()
+
+
+def test_the_wheel_imports_in_an_environment_with_four_packages(
+    wheel: Path, tmp_path: Path
+) -> None:
+    env = tmp_path / "env"
+    venv.create(env, symlinks=True)
+    python = env / "bin" / "python"
+    uv = Path(sysconfig.get_path("scripts")) / "uv"
+    run(uv, "pip", "install", "--offline", "--no-deps", "--python", python, wheel)
+    ask = "import sysconfig; print(sysconfig.get_path('purelib'))"
+    site_packages = Path(run(python, "-I", "-c", ask, cwd=tmp_path).strip())
+    for package in CORE_NEEDS:
+        share(package, site_packages)
+
+    names = ", ".join(CORE_IMPORTS)
+    where = f"import {names}\nprint(schemas.__file__, streams.core.__file__, sep='\\n')"
+    for file in run(python, "-I", "-c", where, cwd=tmp_path).split():
+        assert Path(file).is_relative_to(site_packages)
+
+
+def test_plain_make_shows_a_line_of_help_for_every_target() -> None:
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    targets = re.findall(r"^([a-z][a-z-]*):", makefile, re.MULTILINE)
+    shown = re.findall(r"^  make ([a-z-]+) +\S.*$", run("make"), re.MULTILINE)
+    assert len(targets) > 5
+    assert shown == targets
+
+
+def locked() -> dict[str, list[tuple[Requirement, list[str]]]]:
+    """The lock by package: each requirement (there may be one per Python) with its hashes."""
+    text = (ROOT / "requirements.txt").read_text(encoding="utf-8").replace("\\\n", " ")
+    lines = [line for line in text.splitlines() if line.strip() and not line.startswith("#")]
+    found: dict[str, list[tuple[Requirement, list[str]]]] = {}
+    for line in lines:
+        requirement, *hashes = re.split(r"\s+--hash=", line.strip())
+        parsed = Requirement(requirement)
+        found.setdefault(canonicalize_name(parsed.name), []).append((parsed, hashes))
+    return found
+
+
+def test_every_locked_package_has_one_version_and_its_hashes() -> None:
+    for requirement, hashes in (entry for entries in locked().values() for entry in entries):
+        assert re.fullmatch(r"==[^,*]+", str(requirement.specifier)), requirement
+        assert hashes, requirement
+        assert all(re.fullmatch(r"sha256:[0-9a-f]{64}", value) for value in hashes), requirement
+
+
+def test_the_lock_names_no_address_and_no_index() -> None:
+    text = (ROOT / "requirements.txt").read_text(encoding="utf-8")
+    assert re.findall(r".*://.*|^-.*|.* @ .*", text, re.MULTILINE) == []
+
+
+def test_the_lock_is_up_to_date_with_what_the_project_asks_for() -> None:
+    lock = locked()
+    asked = [*PROJECT["project"]["dependencies"], *PROJECT["dependency-groups"]["dev"]]
+    for requirement in map(Requirement, asked):
+        entries = lock.get(canonicalize_name(requirement.name), [])
+        assert entries, f"{requirement} is not in requirements.txt: run make lock"
+        for entry, _ in entries:
+            (pin,) = entry.specifier
+            assert requirement.specifier.contains(pin.version), f"{entry} is not {requirement}"
+
+
+def test_the_heavy_packages_stay_out_of_the_lock() -> None:
+    extras = PROJECT["project"]["optional-dependencies"]
+    assert {"torch", "trackio", "pyarrow", "anthropic"}.isdisjoint(locked())
+    assert {"train", "trackio", "export", "sdks"} == set(extras)
