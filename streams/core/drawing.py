@@ -8,6 +8,7 @@ Blanks in message text are visible, because a blank is often the whole differenc
 space `·`, newline `⏎`, tab `⇥`.
 """
 
+import textwrap
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -22,7 +23,9 @@ Spell = Callable[[int], str]
 """A token id as text."""
 
 _TEXT_MOST = 60
-_VISIBLE = str.maketrans({" ": "·", "\n": "⏎", "\t": "⇥", "\r": "␍"})
+_LINE_MOST = 96
+_NEWLINE = "⏎"
+_VISIBLE = str.maketrans({" ": "·", "\n": _NEWLINE, "\t": "⇥", "\r": "␍"})
 
 
 def draw_session(
@@ -75,7 +78,10 @@ def draw_sample(sample: Sample, spell: Spell | None = None) -> str:
     """One sample: its reward, then its tokens with trained runs in brackets."""
     reward = "none" if sample.reward is None else f"{sample.reward:g}"
     head = f"sample {sample.index + 1} of {sample.count}  {sample.sample_id}  reward {reward}"
-    return f"{head}\n{draw_tokens(sample, spell)}"
+    tokens = draw_tokens(sample, spell)
+    if spell is None:
+        tokens = "\n".join(textwrap.wrap(tokens, _LINE_MOST, break_on_hyphens=False))
+    return f"{head}\n{tokens.replace(_NEWLINE, _NEWLINE + chr(10))}"
 
 
 def draw_tokens(sample: Sample, spell: Spell | None = None) -> str:

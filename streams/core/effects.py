@@ -39,6 +39,7 @@ class Effects:
 
 
 NOTHING = Effects()
+KEPT = Effects(row=EVENT_ROW)
 
 
 def closed_with(closing: Close, *refusals: BadEvent) -> Effects:

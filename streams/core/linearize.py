@@ -15,7 +15,9 @@ token of a turn is counted once in its ledger row; a segment without a trained t
 """
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+
+import msgspec
 
 from schemas.samples import LedgerRow, UntrainedReason
 from streams.core.policy import Policy
@@ -24,14 +26,13 @@ from streams.core.spans import Run, total, without
 from streams.core.tree import Tree
 
 
-@dataclass(slots=True)
-class Fate:
+class Fate(msgspec.Struct, eq=False):
     """What becomes of one turn's sampled tokens."""
 
     turn: RecordedTurn
-    trained: list[Run] = field(default_factory=list)
+    trained: list[Run] = msgspec.field(default_factory=list)
     """In positions of the sample that trains them."""
-    untrained: dict[UntrainedReason, int] = field(default_factory=dict)
+    untrained: dict[UntrainedReason, int] = msgspec.field(default_factory=dict)
 
     def row(self) -> LedgerRow:
         """The ledger's line for this turn."""
@@ -141,9 +142,11 @@ def _decide(
     if reason is not None:
         _count(fate, reason, turn.generated)
         return
-    forced = [(start, end) for start, end, _ in turn.event.untrained_runs or ()]
-    free = without(0, turn.generated, forced) if forced else [(0, turn.generated)]
-    if forced:
+    free = [(0, turn.generated)]
+    if turn.event.untrained_runs:
+        free = without(
+            0, turn.generated, [(low, high) for low, high, _ in turn.event.untrained_runs]
+        )
         _count(fate, "forced", turn.generated - total(free))
     whole = dropped.get(turn.order) or ("merged" if turn.merged else None)
     if whole is not None:

@@ -9,7 +9,6 @@ when it arrives, and kept as the JSON text it came in.
 Invariant: two messages have one digest exactly if the policy's identity holds them equal.
 """
 
-from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Any, Literal
 
@@ -23,8 +22,7 @@ _READ = msgspec.json.Decoder().decode
 _WRITE = msgspec.json.Encoder(order="deterministic").encode
 
 
-@dataclass(frozen=True, slots=True)
-class Message:
+class Message(msgspec.Struct, frozen=True):
     """One chat message: its text as given, and who it is."""
 
     text: bytes

@@ -49,8 +49,7 @@ class Node:
         return None
 
 
-@dataclass(slots=True, eq=False, kw_only=True)
-class RecordedTurn:
+class RecordedTurn(msgspec.Struct, eq=False, kw_only=True):
     """One model call, attached."""
 
     event: Turn

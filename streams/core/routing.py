@@ -12,7 +12,7 @@ path of its base never changes, because only leaves are rewritten.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from streams.core.messages import Message
 from streams.core.policy import Policy
@@ -22,8 +22,7 @@ _INDEX_FROM = 8
 """Children beyond which a dictionary beats looking at each."""
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
+class Place(NamedTuple):
     """Where a prompt ends up: below `node`, after mounting `rest`."""
 
     node: Node

@@ -28,7 +28,7 @@ from schemas.events import (
 from schemas.record import IDENTITY_FIELDS
 from streams.core.after_close import apply_late
 from streams.core.closing import close, close_after_failure
-from streams.core.effects import DUPLICATE, EVENT_ROW, IGNORED, NOTHING, Effects, closed_with
+from streams.core.effects import DUPLICATE, IGNORED, KEPT, NOTHING, Effects, closed_with
 from streams.core.limits import limits_from
 from streams.core.policy import policy_from
 from streams.core.state import ClosedSession, OpenSession, Rules, State
@@ -155,7 +155,7 @@ def _turn(session: OpenSession, event: Turn, position: int, _: Rules) -> Effects
     recorded.undelivered = recorded.undelivered or event.turn_id in session.undelivered
     if event.reward is not None or event.reward_invalid:
         session.rewards.add(f"turn:{event.turn_id}", event.reward, turn_id=event.turn_id)
-    return Effects(row=EVENT_ROW)
+    return KEPT
 
 
 def _reward(session: OpenSession, event: Reward, position: int, rules: Rules) -> Effects:
@@ -165,7 +165,7 @@ def _reward(session: OpenSession, event: Reward, position: int, rules: Rules) ->
     session.rewards.add(reward_id, event.reward, turn_id=event.turn_id, final=event.final)
     if session.ended is not None and event.turn_id is None and event.final:
         return _closed(session, position, rules)
-    return Effects(row=EVENT_ROW)
+    return KEPT
 
 
 def _undelivered(
@@ -176,7 +176,7 @@ def _undelivered(
         session.undelivered.add(event.turn_id)
         if (turn := session.tree.turns.get(event.turn_id)) is not None:
             turn.undelivered = True
-    return Effects(row=EVENT_ROW)
+    return KEPT
 
 
 def _opened(
@@ -199,7 +199,7 @@ def _opened(
     session.identity, session.opened = identity, event
     session.limits = session.tree.limits = limits
     session.metadata = event.metadata
-    return Effects(row=EVENT_ROW)
+    return KEPT
 
 
 def _ended(session: OpenSession, event: SessionEnded, position: int, rules: Rules) -> Effects:
@@ -215,7 +215,7 @@ def _ended(session: OpenSession, event: SessionEnded, position: int, rules: Rule
     if pending is None:
         pending = needs_reward and not session.rewards.has_final
     if pending:
-        return Effects(row=EVENT_ROW)
+        return KEPT
     return _closed(session, position, rules)
 
 

@@ -31,4 +31,7 @@ def joined(runs: Iterable[Run]) -> list[Run]:
 
 def total(runs: Iterable[Run]) -> int:
     """How many positions the runs cover."""
-    return sum(end - start for start, end in runs)
+    tokens = 0
+    for start, end in runs:
+        tokens += end - start
+    return tokens

@@ -16,7 +16,7 @@ the tree as it was. Nothing recurses.
 """
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from schemas.events import Turn
 from schemas.samples import Attach
@@ -102,26 +102,29 @@ class Tree:
             detail = f"base turn {turn.base_turn_id} is not in the session; send it first"
             raise BadEvent("unknown_base", detail)
         messages = base.prompt_messages + (base.response is not None)
-        for name, kept, have in (
-            ("kept_messages", turn.kept_messages or 0, messages),
-            ("kept_ids", turn.kept_ids or 0, base.end),
-        ):
-            if kept > have:
-                detail = f"`{name}` is {kept}, base turn {turn.base_turn_id} has {have}"
-                raise BadEvent("invalid_field", detail)
+        if (turn.kept_messages or 0) > messages or (turn.kept_ids or 0) > base.end:
+            detail = (
+                f"keeps {turn.kept_messages} messages and {turn.kept_ids} ids of base turn "
+                f"{turn.base_turn_id}, which has {messages} and {base.end}"
+            )
+            raise BadEvent("invalid_field", detail)
         return base
 
     def _check_budget(self, nodes: int, tokens: int, size: int) -> None:
-        limits = self.limits
-        for name, value, most in (
-            ("turns", len(self.turns) + 1, limits.turns),
-            ("nodes", self.nodes + nodes, limits.nodes),
-            ("tokens", self.tokens + tokens, limits.tokens),
-            ("bytes", self.bytes + size, limits.bytes),
+        turns, limits = len(self.turns) + 1, self.limits
+        nodes, tokens, size = self.nodes + nodes, self.tokens + tokens, self.bytes + size
+        if (
+            turns > limits.turns
+            or nodes > limits.nodes
+            or tokens > limits.tokens
+            or size > limits.bytes
         ):
-            if value > most:
-                detail = f"the session would hold {value} {name}, its budget is {most}"
-                raise BadEvent("oversize", detail)
+            detail = (
+                f"the session would hold {turns} turns, {nodes} nodes, {tokens} tokens and {size} "
+                f"bytes; its budget is {limits.turns}, {limits.nodes}, {limits.tokens} and "
+                f"{limits.bytes}"
+            )
+            raise BadEvent("oversize", detail)
 
     def _mount(self, place: Place, response: Message | None) -> Node:
         node, rest = place.node, place.rest
@@ -146,8 +149,7 @@ def _child(parent: Node, message: Message | None, role: str | None, digest: byte
     return node
 
 
-@dataclass(frozen=True, slots=True)
-class _Tokens:
+class _Tokens(NamedTuple):
     """A turn's prompt against what is held: how much it repeats, and what to store."""
 
     prompt_len: int
@@ -183,17 +185,9 @@ def _checked_hash(
 ) -> Any:
     if turn.prompt_digest is None:
         return None
-    known = next(
-        (
-            held.running_hash
-            for held in (above, base)
-            if held is not None and held.end == tokens.at and held.running_hash is not None
-            if held.block is tokens.origin
-        ),
-        None,
-    )
-    if known is not None:
-        running = known.copy()
+    held = above if above is not None and above.block is tokens.origin else base
+    if held is not None and held.end == tokens.at and held.running_hash is not None:
+        running = held.running_hash.copy()
     else:
         running = prompt_hash()
         running.update(read(tokens.origin, 0, tokens.at))
@@ -223,7 +217,11 @@ def _classify(turn: Turn, above: RecordedTurn | None, shared: int, policy: Polic
 
 
 def _stored_bytes(turn: Turn, place: Place, response: Message | None) -> int:
-    texts = sum(len(message.text) for message in place.rest)
-    channels = sum(len(channel.data or b"") for channel in (turn.channels or {}).values())
-    logprobs = 0 if turn.logprobs is None else turn.logprobs.nbytes
-    return texts + (len(response.text) if response else 0) + channels + logprobs
+    size = len(response.text) if response is not None else 0
+    for message in place.rest:
+        size += len(message.text)
+    if turn.logprobs is not None:
+        size += turn.logprobs.nbytes
+    for channel in (turn.channels or {}).values():
+        size += len(channel.data or b"")
+    return size

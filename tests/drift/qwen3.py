@@ -59,11 +59,15 @@ class Qwen3:
         return ids
 
 
-def load() -> Qwen3:
+def tokenizer_folder() -> Path:
     spec = importlib.util.find_spec(PACKAGE)
     assert spec is not None, f"{PACKAGE} is not installed"
     assert spec.submodule_search_locations
-    folder = Path(spec.submodule_search_locations[0]) / "tokenizer_files"
+    return Path(spec.submodule_search_locations[0]) / "tokenizer_files"
+
+
+def load() -> Qwen3:
+    folder = tokenizer_folder()
     found = hashlib.sha256((folder / "tokenizer.json").read_bytes()).hexdigest()
     assert found == TOKENIZER_SHA256, f"{folder}: not the tokenizer these tables were made with"
     return Qwen3(AutoTokenizer.from_pretrained(folder, local_files_only=True))

@@ -1,0 +1,139 @@
+"""`turnstream inspect`: the drawing a person reads, and the story of a token."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.cli.command import ended, lines, turn, turnstream
+from tests.drift.qwen3 import tokenizer_folder
+
+EXAMPLE = Path(__file__).parents[2] / "examples" / "session.jsonl"
+
+DRAWN = """\
+session demo  completed  policy seed
+
+turns
+  t1: 2 messages, 24 prompt + 22 sampled tokens stop
+  t2: 4 messages, 63 prompt + 5 sampled tokens stop
+  t3: 6 messages, 80 prompt + 18 sampled tokens stop
+  t4: 8 messages, 118 prompt + 6 sampled tokens stop
+  t5: 2 messages, 22 prompt + 3 sampled tokens stop
+
+tree
+  ├─ system You·look·after·a·repository.
+  │  user How·big·is·it?
+  │  assistant bash({"command":"du·-sh·."})  <- t1 root 22/22
+  │  tool 48M⇥.
+  │  assistant 48·MB.  <- t2 extend 5/5
+  │  user And·tests/?
+  │  assistant bash({"command":"du·-sh·tests"})  <- t3 extend 0/18
+  │  tool 3M⇥tests
+  │  assistant 3·MB·of·it.  <- t4 realign 6/6
+  └─ system Name·this·chat.
+     user How·big·is·it?
+     assistant Repository·size  <- t5 root 0/3
+
+samples
+  sample 1 of 1  e817381a7076a1005c327c97ddf73ccc  reward 1
+  <|im_start|>system⏎
+  You·look·after·a·repository.<|im_end|>⏎
+  <|im_start|>user⏎
+  How·big·is·it?<|im_end|>⏎
+  <|im_start|>assistant⏎
+  [<tool_call>⏎
+  {"name":·"bash",·"arguments":·{"command":·"du·-sh·."}}⏎
+  </tool_call><|im_end|>]⏎
+  <|im_start|>user⏎
+  <tool_response>⏎
+  48M⇥.⏎
+  </tool_response><|im_end|>⏎
+  <|im_start|>assistant⏎
+  [48·MB.<|im_end|>]⏎
+  <|im_start|>user⏎
+  And·tests/?<|im_end|>⏎
+  <|im_start|>assistant⏎
+  <tool_call>⏎
+  {"name":·"bash",·"arguments":·{"command":·"du·-sh·tests"}}⏎
+  </tool_call><|im_end|>⏎
+  <|im_start|>user⏎
+  <tool_response>⏎
+  3M⇥tests⏎
+  </tool_response><|im_end|>⏎
+  <|im_start|>assistant⏎
+  [3·MB·of·it.<|im_end|>]
+
+ledger
+  t1  root  trained 22 of 22
+  t2  extend  trained 5 of 5
+  t3  extend  trained 0 of 18; untrained: realigned 18
+  t4  realign  trained 6 of 6
+  t5  root  trained 0 of 3; untrained: auxiliary 3
+  total  trained 33 of 54  reward 1
+
+"""
+
+
+def test_the_shipped_session_is_drawn_with_turns_tree_samples_and_ledger() -> None:
+    ran = turnstream("inspect", EXAMPLE, "--tokenizer", tokenizer_folder())
+    assert (ran.code, ran.err) == (0, "")
+    assert ran.out == DRAWN
+
+
+def test_without_a_tokenizer_tokens_are_ids_with_trained_ones_in_brackets(tmp_path: Path) -> None:
+    file = tmp_path / "events.jsonl"
+    file.write_bytes(lines(turn(), ended()))
+    assert "\n  1 2 [3 4]\n" in turnstream("inspect", file).out
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        (["--token", "0"], "given, not sampled: in the prompt of turn t1"),
+        (
+            ["--token", "24"],
+            "sampled by turn t1 (root), token 0\nweight version 7\ntrains, logprob",
+        ),
+        (["--token", "63"], "sampled by turn t2 (extend), token 0\nweight version 7\ntrains"),
+        (["--token", "81"], "sampled by turn t3 (extend), token 1\ndoes not train: realigned (18)"),
+        (["--token", "999"], "sample 1 has 124 tokens, from 0"),
+        (["--token", "1", "--sample", "5"], "session demo gave 1 samples"),
+    ],
+)
+def test_a_token_tells_its_story(options: list[str], told: str) -> None:
+    assert told in turnstream("inspect", EXAMPLE, *options).out
+
+
+def test_a_shared_turn_tells_where_it_trains(tmp_path: Path) -> None:
+    answer = {"role": "assistant", "content": "ok"}
+    user = {"role": "user", "content": "u"}
+    branches = [
+        turn(
+            turn_id=name,
+            prompt_messages=[user, answer, {"role": "tool", "content": name}],
+            prompt_ids=[1, 2, 3, 4, ids],
+        )
+        for name, ids in (("x", 5), ("y", 6))
+    ]
+    file = tmp_path / "events.jsonl"
+    file.write_bytes(lines(turn(), *branches, ended()))
+    ran = turnstream("inspect", file, "--sample", "2", "--token", "2")
+    assert "context here: it trains in sample 1" in ran.out
+
+
+def test_only_the_named_session_is_drawn(tmp_path: Path) -> None:
+    file = tmp_path / "events.jsonl"
+    file.write_bytes(lines(turn("a"), turn("b"), ended("a"), ended("b")))
+    assert "session b" in turnstream("inspect", file, "--session", "b").out
+    assert "session a" not in turnstream("inspect", file, "--session", "b").out
+    missing = turnstream("inspect", file, "--session", "c")
+    assert missing.code == 2
+    assert "does not hold session c" in missing.err
+
+
+def test_bad_lines_are_named_and_the_rest_is_drawn(tmp_path: Path) -> None:
+    file = tmp_path / "events.jsonl"
+    file.write_bytes(lines(turn(), b"{", ended()))
+    ran = turnstream("inspect", file)
+    assert ran.code == 1
+    assert ran.err.startswith("line 2: undecodable")
+    assert "total  trained 2 of 2" in ran.out

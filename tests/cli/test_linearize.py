@@ -1,0 +1,152 @@
+"""`turnstream linearize`: what goes in, what comes out, and that nothing stops it half-way."""
+
+import json
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cli.command import ANSWER, COMMAND, USER, ended, lines, turn, turnstream
+
+
+def test_a_session_gives_its_samples_and_then_its_outcome() -> None:
+    ran = turnstream("linearize", given=lines(turn(), ended()))
+    assert (ran.code, ran.err) == (0, "")
+    sample, outcome = ran.records
+    assert sample["tokens"] == [1, 2, 3, 4]
+    assert sample["loss_mask"] == [[2, 4]]
+    assert sample["logprobs"] == [0.0, 0.0, -0.5, -0.25]
+    assert (sample["reward"], sample["session_reward"]) == (1.0, 1.0)
+    assert outcome["sample_ids"] == [sample["sample_id"]]
+    assert outcome["ledger"] == [{"turn_id": "t1", "attach": "root", "generated": 2, "trained": 2}]
+
+
+def test_a_sample_writes_its_fixed_fields_even_when_they_are_empty() -> None:
+    ran = turnstream("linearize", given=lines(turn(logprobs=None), ended(reward=0)))
+    fixed = "sample_id session_id index count tokens prompt_len loss_mask logprobs reward"
+    fixed += " session_reward policy revision"
+    assert set(fixed.split()) <= set(ran.records[0])
+    assert ran.records[0]["reward"] == 0.0
+
+
+def test_a_file_and_standard_input_give_the_same(tmp_path: Path) -> None:
+    file = tmp_path / "events.jsonl"
+    file.write_bytes(lines(turn(), ended()))
+    assert turnstream("linearize", file) == turnstream("linearize", given=file.read_bytes())
+
+
+def test_sessions_come_out_as_they_close_and_open_ones_at_the_end() -> None:
+    given = lines(turn("a"), turn("b"), ended("b"), turn("c"))
+    ran = turnstream("linearize", "--default-reward", "0.5", given=given)
+    closed = [r for r in ran.records if r["type"] == "session_closed"]
+    assert [(r["session_id"], r.get("implied_end", False)) for r in closed] == [
+        ("b", False),
+        ("a", True),
+        ("c", True),
+    ]
+    assert [r["reward"] for r in ran.records if r["type"] == "sample"] == [1.0, 0.5, 0.5]
+
+
+def test_open_skip_leaves_open_sessions_out() -> None:
+    given = lines(turn("a"), turn("b"), ended("b"))
+    ran = turnstream("linearize", "--open", "skip", given=given)
+    assert {r["session_id"] for r in ran.records} == {"b"}
+
+
+def test_without_a_reward_there_is_an_outcome_and_no_sample() -> None:
+    ran = turnstream("linearize", given=lines(turn(), ended(reward=None)))
+    (outcome,) = ran.records
+    assert outcome["withheld"] == "no_reward"
+    assert outcome["ledger"][0]["untrained"] == {"no_reward": 2}
+
+
+def test_a_late_reward_is_numbered_by_its_line_or_its_position_in_the_dumped_log() -> None:
+    late = {"type": "reward", "session_id": "s", "reward_id": "r", "reward": 0.25}
+    by_line = turnstream("linearize", given=lines(turn(), b"", ended(), late))
+    dumped = [event | {"position": 70 + i} for i, event in enumerate((turn(), ended(), late))]
+    by_position = turnstream("linearize", given=lines(*dumped))
+    assert [r["revision"] for r in by_line.records if r["type"] == "sample_revised"] == [4]
+    assert [r["revision"] for r in by_position.records if r["type"] == "sample_revised"] == [72]
+
+
+def test_the_profile_and_its_threshold_choose_the_rules() -> None:
+    drifted = turn(
+        turn_id="t2",
+        prompt_messages=[USER, ANSWER, {"role": "user", "content": "v"}],
+        prompt_ids=[1, 2, 3, 9, 5],
+        output_ids=[6],
+        logprobs=[-1.0],
+    )
+    given = lines(turn(), drifted, ended())
+
+    def masks(*options: str) -> list[Any]:
+        records = turnstream("linearize", *options, given=given).records
+        return [(r["tokens"], r["loss_mask"]) for r in records if r["type"] == "sample"]
+
+    realigned = [([1, 2, 3, 9, 5, 6], [[5, 6]])]
+    forked = [([1, 2, 3, 4], [[2, 4]]), ([1, 2, 3, 9, 5, 6], [[5, 6]])]
+    assert masks() == masks("--profile", "seed") == realigned
+    assert masks("--profile", "slime") == masks("--profile", "slime", "--fork-threshold", "2")
+    assert masks("--profile", "slime", "--fork-threshold", "2") == realigned
+    assert masks("--profile", "lossless") == forked
+    assert masks("--profile", "slime", "--fork-threshold", "1") == forked
+    assert masks("--fork-threshold", "0") == forked
+
+
+def test_a_profile_of_ones_own_is_a_toml_table(tmp_path: Path) -> None:
+    profile = tmp_path / "mine.toml"
+    profile.write_text('name = "mine"\nbase = "lossless"\nreward_share = "split"\n')
+    ran = turnstream("linearize", "--profile", profile, given=lines(turn(), ended()))
+    name, _, digest = ran.records[0]["policy"].partition("+")
+    assert name == "mine"
+    assert len(digest) == 8
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        (["--profile", "sead"], "no profile 'sead'; there are seed, slime, lossless"),
+        (["--profile", "missing.toml"], "missing.toml"),
+        (["--default-reward", "nan"], "finite number"),
+        (["--fork-threshold", "many"], "not a valid integer"),
+        (["nowhere.jsonl"], "No such file"),
+    ],
+)
+def test_a_wrong_call_says_what_would_be_right(options: list[str], told: str) -> None:
+    ran = turnstream("linearize", *options)
+    assert ran.code == 2
+    assert told in ran.err
+    assert "Traceback" not in ran.err
+
+
+def test_a_bad_line_costs_that_line_only() -> None:
+    given = lines(turn("a"), b"{not json", turn("b"), turn("a", "t2", logprobs=[-1.0]), ended("a"))
+    ran = turnstream("linearize", "--default-reward", "1", given=given)
+    assert ran.code == 1
+    assert [(x["code"], x["line"], x.get("session_id"), x.get("turn_id")) for x in ran.letters] == [
+        ("undecodable", 2, None, None),
+        ("length_mismatch", 4, "a", "t2"),
+    ]
+    assert [r["session_id"] for r in ran.records if r["type"] == "session_closed"] == ["a", "b"]
+    assert next(r for r in ran.records if r["type"] == "session_closed")["refused"] == 1
+
+
+def test_dead_letters_in_a_file_keep_the_untouched_line(tmp_path: Path) -> None:
+    file = tmp_path / "dead.jsonl"
+    ran = turnstream("linearize", "--dead-letters", file, given=lines(b"{not json"))
+    assert (ran.code, ran.err) == (1, "")
+    assert bytes.fromhex(json.loads(file.read_text())["payload"]) == b"{not json"
+
+
+def test_a_reader_that_goes_away_causes_no_traceback() -> None:
+    given = lines(*(event for k in range(3000) for event in (turn(f"s{k}"), ended(f"s{k}"))))
+    with subprocess.Popen(
+        f"{COMMAND} linearize | head -1",
+        shell=True,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    ) as process:
+        _, err = process.communicate(given, timeout=60)
+    assert b"Traceback" not in err
