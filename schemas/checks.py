@@ -18,6 +18,7 @@ from schemas.events import Channel, Reward, SessionEnded, Turn
 from schemas.record import Ids, Record
 
 DIGEST_BYTES = 16
+_FEW_IDS = 1000
 
 
 def check(record: Record) -> None:
@@ -81,7 +82,12 @@ def _check_turn(turn: Turn) -> None:
 
 
 def _check_ids(turn: Turn, field: str, ids: Ids) -> None:
-    if ids.size and np.minimum.reduce(ids) < 0:
+    if ids.size > _FEW_IDS:
+        negative = np.minimum.reduce(ids) < 0
+    else:
+        # The top byte of each id; for a few hundred ids numpy's call costs more than its work.
+        negative = not ids.tobytes()[3::4].isascii()
+    if negative:
         _refuse(turn, "invalid_field", f"`{field}` has a negative id: {int(ids.min())}")
 
 

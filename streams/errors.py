@@ -1,8 +1,14 @@
 """Every failure, drawn by whose fault it is, because that decides what a processor does.
 
 * TurnstreamError
-  x BadEvent        the producer's: cannot be true; dead-letter it and go on
-  x BadPolicy       the operator's: a profile that does not exist or contradicts itself
+  x BadEvent          the producer's: cannot be true; dead-letter it and go on
+    + TooLarge          it does not fit into one message of the log; nothing was published
+  x BadPolicy         the operator's: a profile that does not exist or contradicts itself
+  x BadSetting        the operator's: a TURNSTREAM_* variable that cannot be used
+  x LogError          the operator's: the log refused; stop before an offset moves
+    + LogAway           it did not answer in time; what was asked may still happen: try again
+    + WrongTopic        a topic is missing or not as it has to be
+    + NoSuchPosition    before the log's start or behind its end: what stood there is gone
 
 `BadEvent` is a `schemas` BadRecord too: bytes that cannot be read and events that cannot be
 true end the same way.
@@ -19,5 +25,43 @@ class BadEvent(TurnstreamError, BadRecord):
     """An event that contradicts its session; carries the dead-letter code."""
 
 
+class TooLarge(BadEvent):
+    """A value over the log's limit, refused before it was sent."""
+
+    def __init__(
+        self,
+        size_bytes: int,
+        limit_bytes: int,
+        *,
+        session_id: str | None = None,
+        turn_id: str | None = None,
+    ) -> None:
+        """Name the size and the limit beside the session and the turn."""
+        detail = f"{size_bytes} bytes, the limit is {limit_bytes}"
+        super().__init__("oversize", detail, session_id=session_id, turn_id=turn_id)
+        self.size_bytes = size_bytes
+        self.limit_bytes = limit_bytes
+
+
 class BadPolicy(TurnstreamError):
     """A profile name or field that does not exist, or a value it cannot have."""
+
+
+class BadSetting(TurnstreamError):
+    """A variable that does not exist, or a value it cannot have; the text names it."""
+
+
+class LogError(TurnstreamError):
+    """The log did not do what it was asked; the text names what that was."""
+
+
+class LogAway(LogError):
+    """No answer within the time allowed. What was sent may be durable or may yet become so."""
+
+
+class WrongTopic(LogError):
+    """A topic that is missing, or whose partitions or settings differ from what is needed."""
+
+
+class NoSuchPosition(LogError):
+    """A position outside of what the log holds."""

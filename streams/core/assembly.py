@@ -18,6 +18,9 @@ from streams.core.linearize import Fate, Segment
 from streams.core.recorded import RecordedTurn
 from streams.core.spans import Run, joined, total
 
+_INT32 = np.dtype("<i4")
+_FLOAT32 = np.dtype("<f4")
+
 
 def sample_id(session_id: str, policy: str, last_turn_id: str) -> str:
     """A name that every replay under the same rules gives again."""
@@ -33,7 +36,7 @@ def sequence(segment: Segment) -> dict[str, Any]:
     logprobs, missing = _logprobs(segment, last.end)
     channels, channels_missing = _channels(segment)
     return {
-        "tokens": np.frombuffer(ids, np.dtype("<i4")),
+        "tokens": np.frombuffer(ids, _INT32),
         "prompt_len": runs[0][0],
         "loss_mask": runs,
         "logprobs": logprobs,
@@ -45,8 +48,8 @@ def sequence(segment: Segment) -> dict[str, Any]:
         "truncated": segment.leaf.event.finish_reason == "length",
         "use_tool": segment.leaf.branch_calls_tool,
         "ill_formed": segment.leaf.branch_ill_formed,
-        "tool_turns": sum(fate.turn.calls_tool for fate in segment.owned),
-        "generated": sum(fate.turn.generated for fate in segment.owned),
+        "tool_turns": sum([fate.turn.calls_tool for fate in segment.owned]),
+        "generated": sum([fate.turn.generated for fate in segment.owned]),
         "trained": total(runs),
     }
 
@@ -62,17 +65,20 @@ def encoded_bytes(segment: Segment) -> int:
 
 
 def _logprobs(segment: Segment, length: int) -> tuple[Floats, list[Run]]:
-    logprobs = np.zeros(length, np.float32)
+    pieces: list[bytes] = []
     missing: list[Run] = []
+    done = 0
     for fate in segment.owned:
         given, at = fate.turn.event.logprobs, fate.turn.prompt_len
         for start, end in fate.trained:
             if given is None:
                 missing.append((start, end))
-            else:
-                logprobs[start:end] = given[start - at : end - at]
-    logprobs.flags.writeable = False
-    return logprobs, joined(missing)
+                continue
+            pieces.append(bytes(_FLOAT32.itemsize * (start - done)))
+            pieces.append(given[start - at : end - at].tobytes())
+            done = end
+    pieces.append(bytes(_FLOAT32.itemsize * (length - done)))
+    return np.frombuffer(b"".join(pieces), _FLOAT32), joined(missing)
 
 
 def _versions(segment: Segment) -> list[tuple[int, int, int]]:

@@ -11,52 +11,62 @@ Invariant: `read(block, 0, end)` is exactly what the model saw and sampled up to
 Blocks only grow; what was read once stays what it was.
 """
 
-from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import Any
 
+import msgspec
 import numpy as np
 
 ID_BYTES = 4
+_MANY_PIECES = 64
 
 
-@dataclass(slots=True, eq=False)
-class Block:
-    """Token ids from `start` on, as little-endian int32; what comes before is the parent's."""
+class Block(msgspec.Struct, eq=False):
+    """Token ids from `start` to `end`; what comes before is the parent's."""
 
     parent: "Block | None" = None
     start: int = 0
-    ids: bytearray = field(default_factory=bytearray)
-
-    @property
-    def end(self) -> int:
-        """Position after the last token."""
-        return self.start + len(self.ids) // ID_BYTES
+    end: int = 0
+    pieces: list[bytes] = msgspec.field(default_factory=list)
+    """Little-endian int32, as they came; joined when read, so growing copies nothing."""
 
 
 def read(block: Block | None, start: int, stop: int) -> bytes:
     """The ids in `[start, stop)` of the sequence that `block` ends."""
-    pieces: list[bytearray] = []
+    parts: list[bytes] = []
     while stop > start:
         assert block is not None, "a sequence begins at position 0"
         if block.start < stop:
             low = max(start, block.start)
-            offset = block.start
-            pieces.append(block.ids[(low - offset) * ID_BYTES : (stop - offset) * ID_BYTES])
+            parts.append(_read_own(block, low, stop))
             stop = low
         block = block.parent
-    pieces.reverse()
-    return b"".join(pieces)
+    parts.reverse()
+    return b"".join(parts)
 
 
-def grown(block: Block | None, end: int, tail: bytes) -> Block:
-    """The block that holds `tail` from `end` on: the same one if `end` is its tip."""
-    while block is not None and end <= block.start:
+def _read_own(block: Block, start: int, stop: int) -> bytes:
+    if start == block.start and len(block.pieces) > _MANY_PIECES:
+        block.pieces = [b"".join(block.pieces)]
+    # Most reads want the newest tokens: walk back only as far as they reach.
+    first, at = len(block.pieces), block.end
+    while at > start:
+        first -= 1
+        at -= len(block.pieces[first]) // ID_BYTES
+    joined = b"".join(block.pieces[first:])
+    return joined[(start - at) * ID_BYTES : (stop - at) * ID_BYTES]
+
+
+def grown(block: Block | None, at: int, *tail: bytes) -> Block:
+    """The block that holds `tail` from `at` on: the same one if `at` is its tip."""
+    while block is not None and at <= block.start:
         block = block.parent
-    if block is not None and block.end == end:
-        block.ids += tail
-        return block
-    return Block(parent=block, start=end, ids=bytearray(tail))
+    if block is None or block.end != at:
+        block = Block(block, at, at)
+    block.pieces += tail
+    for piece in tail:
+        block.end += len(piece) // ID_BYTES
+    return block
 
 
 def shared_length(block: Block, start: int, stop: int, incoming: bytes) -> int:
@@ -64,8 +74,8 @@ def shared_length(block: Block, start: int, stop: int, incoming: bytes) -> int:
     held = read(block, start, min(stop, start + len(incoming) // ID_BYTES))
     if incoming.startswith(held):
         return len(held) // ID_BYTES
-    ours = np.frombuffer(held, np.int32)
-    theirs = np.frombuffer(incoming, np.int32, count=ours.size)
+    ours = np.frombuffer(held, np.dtype("<i4"))
+    theirs = np.frombuffer(incoming, np.dtype("<i4"), count=ours.size)
     return int((ours != theirs).argmax())
 
 

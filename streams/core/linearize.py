@@ -70,7 +70,6 @@ def linearize(
     `withheld` names why a turn's whole session or place in it must not train, if so.
     """
     policy = tree.policy
-    fates = [Fate(turn) for turn in tree.turns.values()]
     standing = standing_turns(tree)
     dropped = _dropped(standing, policy)
     kept = [turn for turn in standing if turn.order not in dropped]
@@ -78,8 +77,10 @@ def linearize(
     for turn in kept:
         if turn.above is not None:
             heir.setdefault(turn.above.order, turn)
-    for fate in fates:
-        _decide(fate, heir.get(fate.turn.order), withheld(fate.turn), dropped, policy)
+    fates = [
+        _fate(turn, heir.get(turn.order), withheld(turn), dropped.get(turn.order), policy)
+        for turn in tree.turns.values()
+    ]
     segments: list[Segment] = []
     for leaf in kept:
         if leaf.order not in heir:
@@ -103,7 +104,7 @@ def standing_turns(tree: Tree) -> list[RecordedTurn]:
         node = unvisited.pop()
         if node.turn is not None:
             turns.append(node.turn)
-        unvisited.extend(reversed(node.children))
+        unvisited += node.children[::-1]
     return turns
 
 
@@ -130,35 +131,36 @@ def _context(turn: RecordedTurn) -> list[RecordedTurn]:
     return context
 
 
-def _decide(
-    fate: Fate,
+def _fate(
+    turn: RecordedTurn,
     heir: RecordedTurn | None,
     withheld: UntrainedReason | None,
-    dropped: dict[int, UntrainedReason],
+    dropped: UntrainedReason | None,
     policy: Policy,
-) -> None:
-    turn = fate.turn
-    reason = withheld or _own_reason(turn, policy)
-    if reason is not None:
-        _count(fate, reason, turn.generated)
-        return
-    free = [(0, turn.generated)]
+) -> Fate:
+    """What becomes of a turn; `heir` is the next one on its owner's branch."""
+    fate = Fate(turn)
+    whole = withheld or _own_reason(turn, policy)
+    if whole is not None:
+        _count(fate, whole, turn.generated)
+        return fate
+    free = [(turn.prompt_len, turn.end)]
     if turn.event.untrained_runs:
-        free = without(
-            0, turn.generated, [(low, high) for low, high, _ in turn.event.untrained_runs]
-        )
+        at = turn.prompt_len
+        forced = [(at + low, at + high) for low, high, _ in turn.event.untrained_runs]
+        free = without(at, turn.end, forced)
         _count(fate, "forced", turn.generated - total(free))
-    whole = dropped.get(turn.order) or ("merged" if turn.merged else None)
+    whole = dropped or ("merged" if turn.merged else None)
     if whole is not None:
         _count(fate, whole, total(free))
-        return
+        return fate
     if heir is not None and heir.attach == "realign":
-        intact = heir.shared - turn.prompt_len if policy.realign_masks == "from_divergence" else 0
+        intact = heir.shared if policy.realign_masks == "from_divergence" else turn.prompt_len
         kept = [(start, min(end, intact)) for start, end in free if start < intact]
         _count(fate, "realigned", total(free) - total(kept))
         free = kept
-    at = turn.prompt_len
-    fate.trained = [(at + start, at + end) for start, end in free if start < end]
+    fate.trained = free if turn.end > turn.prompt_len else []
+    return fate
 
 
 def _count(fate: Fate, reason: UntrainedReason, tokens: int) -> None:

@@ -3,8 +3,9 @@
     canonical text   JSON with sorted keys: 1, 1.0 and true are three messages
     equal values     the same, after numbers are spelled by value: 1, 1.0 and true are one
 
-Nothing else is normalised here: adapters do that before they publish. A message is read once,
-when it arrives, and kept as the JSON text it came in.
+Nothing else is normalised here: adapters do that before they publish. A message is checked when
+it arrives and kept as the JSON text it came in; equal texts are equal messages, so the digest is
+made only for those that meet another spelling.
 
 Invariant: two messages have one digest exactly if the policy's identity holds them equal.
 """
@@ -22,14 +23,29 @@ _READ = msgspec.json.Decoder().decode
 _WRITE = msgspec.json.Encoder(order="deterministic").encode
 
 
-class Message(msgspec.Struct, frozen=True):
+class Message(msgspec.Struct, eq=False):
     """One chat message: its text as given, and who it is."""
 
     text: bytes
     role: str | None
     """None when the message names no role; such a message never counts as an assistant's."""
-    digest: bytes
     calls_tool: bool
+    identity: Identity
+    known_digest: bytes | None = None
+
+    @property
+    def digest(self) -> bytes:
+        """Of the canonical form; made when first asked for, as most messages never are."""
+        if self.known_digest is None:
+            value = _READ(self.text)
+            if self.identity == "equal_values":
+                _spell_numbers_by_value(value)
+            self.known_digest = blake2b(_WRITE(value), digest_size=16).digest()
+        return self.known_digest
+
+    def same_as(self, other: "Message") -> bool:
+        """Whether the policy holds the two messages equal."""
+        return self is other or self.text == other.text or self.digest == other.digest
 
 
 def read_message(text: msgspec.Raw, identity: Identity) -> Message:
@@ -44,13 +60,11 @@ def read_message(text: msgspec.Raw, identity: Identity) -> Message:
         raise BadEvent("invalid_field", detail)
     role = value.get("role")
     calls = value.get("tool_calls")
-    if identity == "equal_values":
-        _spell_numbers_by_value(value)
     return Message(
-        text=bytes(text),
-        role=role if isinstance(role, str) else None,
-        digest=blake2b(_WRITE(value), digest_size=16).digest(),
-        calls_tool=isinstance(calls, list) and bool(calls),
+        bytes(text),
+        role if isinstance(role, str) else None,
+        bool(calls) and isinstance(calls, list),
+        identity,
     )
 
 

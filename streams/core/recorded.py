@@ -4,7 +4,6 @@ Invariant: `read(turn.block, 0, turn.end)` is the turn's whole prompt followed b
 the output is `[prompt_len, end)`.
 """
 
-from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
@@ -19,22 +18,21 @@ from streams.core.messages import Message
 _NO_IDS = np.empty(0, np.int32)
 
 
-@dataclass(slots=True, eq=False)
-class Node:
+class Node(msgspec.Struct, eq=False):
     """One chat message in the tree."""
 
     parent: "Node | None" = None
     message: Message | None = None
     """None for the root and for a turn that answered with no message."""
     role: str | None = None
-    matchable: bytes | None = None
-    """The digest a replayed message has to have; None if no replay can match."""
+    replayable: bool = False
+    """Whether a prompt message that says the same matches this node."""
     depth: int = 0
     turn: "RecordedTurn | None" = None
     """Set while the node is generated; routing-only nodes have none."""
     merged: "RecordedTurn | None" = None
     """The turn this node held before a rewrite demoted it."""
-    children: "list[Node]" = field(default_factory=list)
+    children: "list[Node]" = msgspec.field(default_factory=list)
     index: "dict[bytes, Node] | None" = None
     """First child by digest, once there are many."""
 

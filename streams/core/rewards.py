@@ -51,6 +51,8 @@ class RewardBook(msgspec.Struct, kw_only=True):
 
     def of(self, turn_ids: list[str]) -> dict[str, float] | None:
         """The rewards of these turns, or none."""
+        if not self.of_turns:
+            return None
         return {k: self.of_turns[k] for k in turn_ids if k in self.of_turns} or None
 
     def copy(self) -> "RewardBook":

@@ -12,7 +12,8 @@ path of its base never changes, because only leaves are rewritten.
 """
 
 from collections.abc import Sequence
-from typing import NamedTuple
+
+import msgspec
 
 from streams.core.messages import Message
 from streams.core.policy import Policy
@@ -22,7 +23,7 @@ _INDEX_FROM = 8
 """Children beyond which a dictionary beats looking at each."""
 
 
-class Place(NamedTuple):
+class Place(msgspec.Struct, frozen=True):
     """Where a prompt ends up: below `node`, after mounting `rest`."""
 
     node: Node
@@ -39,12 +40,16 @@ def route(
     if base is not None:
         node = _ancestor(base, kept)
         if kept > base.prompt_messages and base.response is not None:
-            # The base's own answer is looked up like any replayed message: a twin that came
-            # first is the first match, and a rewritten leaf is none.
-            new = [base.response, *new]
+            answer = base.node
+            if node.children[0] is answer and answer.turn is base and answer.replayable:
+                node = answer
+            else:
+                # Looked up like any replayed message: a twin that came first is the first
+                # match, and a rewritten leaf is none.
+                new = [base.response, *new]
     walked = 0
     for message in new:
-        child = first_match(node, message.digest)
+        child = first_match(node, message)
         if child is None:
             break
         node = child
@@ -56,19 +61,20 @@ def route(
     return Place(node, rest, rewrites)
 
 
-def first_match(node: Node, digest: bytes) -> Node | None:
-    """The first child that a message with this digest matches."""
+def first_match(node: Node, message: Message) -> Node | None:
+    """The first child whose message is the same."""
     if len(node.children) <= _INDEX_FROM:
         for child in node.children:
-            if child.matchable == digest:
+            held = child.message
+            if child.replayable and held is not None and held.same_as(message):
                 return child
         return None
     if node.index is None:
         node.index = {}
         for child in node.children:
-            if child.matchable is not None:
-                node.index.setdefault(child.matchable, child)
-    return node.index.get(digest)
+            if child.replayable and child.message is not None:
+                node.index.setdefault(child.message.digest, child)
+    return node.index.get(message.digest)
 
 
 def rewritten_leaf(node: Node, policy: Policy) -> Node | None:

@@ -14,6 +14,7 @@ their order, never on how often they were delivered.
 """
 
 from collections.abc import Callable, Iterable
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 from schemas.events import (
@@ -36,6 +37,9 @@ from streams.core.tree import Tree
 from streams.core.twins import check_twin
 from streams.errors import BadEvent, BadPolicy
 
+_IDENTITY = attrgetter(*IDENTITY_FIELDS)
+_NO_IDENTITY = (None,) * len(IDENTITY_FIELDS)
+
 
 class Row(NamedTuple):
     """What was kept of one event of an open session: the event, or only its code."""
@@ -57,7 +61,8 @@ def apply(
     try:
         if session is None:
             session = _begin(event, position, rules)
-        _check_age(event, rules, logged_ms)
+        if logged_ms is not None:
+            _check_age(event, rules, logged_ms)
         effects = _step(session, event, position, rules, fresh=state is None)
     except BadEvent as error:
         error.session_id = getattr(event, "session_id", None)
@@ -259,8 +264,10 @@ def _merged_identity(
     session: OpenSession, event: SessionOpened | Turn | SessionEnded
 ) -> dict[str, Any]:
     identity = session.identity
-    for name in IDENTITY_FIELDS:
-        value = getattr(event, name)
+    given = _IDENTITY(event)
+    if given == _NO_IDENTITY:
+        return identity
+    for name, value in zip(IDENTITY_FIELDS, given, strict=True):
         if value is None:
             continue
         if name not in identity:
@@ -279,8 +286,8 @@ def _policy(event: SessionOpened) -> Any:
         raise BadEvent("invalid_field", str(error)) from None
 
 
-def _check_age(event: Event, rules: Rules, logged_ms: int | None) -> None:
-    if not isinstance(event, Turn) or event.finished_ms is None or logged_ms is None:
+def _check_age(event: Event, rules: Rules, logged_ms: int) -> None:
+    if not isinstance(event, Turn) or event.finished_ms is None:
         return
     age = logged_ms - event.finished_ms
     if rules.turn_age_ms_max is not None and age > rules.turn_age_ms_max:

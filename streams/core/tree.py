@@ -16,7 +16,9 @@ the tree as it was. Nothing recurses.
 """
 
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
+
+import msgspec
 
 from schemas.events import Turn
 from schemas.samples import Attach
@@ -73,7 +75,7 @@ class Tree:
             above=above,
             attach=_classify(turn, above, tokens.shared, self.policy),
             shared=tokens.shared,
-            block=grown(tokens.origin, tokens.at, tokens.tail + output),
+            block=grown(tokens.origin, tokens.at, tokens.tail, output),
             prompt_len=tokens.prompt_len,
             end=tokens.prompt_len + turn.output_ids.size,
             prompt_messages=node.depth - 1,
@@ -132,24 +134,25 @@ class Tree:
             node.index = None
             node = place.rewrites
             node.merged, node.turn = node.turn, None
-            node.message, node.matchable = rest[0], rest[0].digest
+            node.message, node.replayable = rest[0], True
             rest = rest[1:]
         for message in rest:
-            node = _child(node, message, message.role, message.digest)
+            node = _child(node, message, message.role, replayable=True)
+        # The role of a generated leaf is assistant, whatever its message says; only a message
+        # that says so too can come back in a prompt and match.
         replayable = response is not None and response.role == "assistant"
-        digest = response.digest if response is not None and replayable else None
-        return _child(node, response, "assistant", digest)
+        return _child(node, response, "assistant", replayable=replayable)
 
 
-def _child(parent: Node, message: Message | None, role: str | None, digest: bytes | None) -> Node:
-    node = Node(parent, message, role, digest, parent.depth + 1)
+def _child(parent: Node, message: Message | None, role: str | None, *, replayable: bool) -> Node:
+    node = Node(parent, message, role, replayable, parent.depth + 1)
     parent.children.append(node)
-    if parent.index is not None and digest is not None:
-        parent.index.setdefault(digest, node)
+    if parent.index is not None and replayable and message is not None:
+        parent.index.setdefault(message.digest, node)
     return node
 
 
-class _Tokens(NamedTuple):
+class _Tokens(msgspec.Struct, frozen=True):
     """A turn's prompt against what is held: how much it repeats, and what to store."""
 
     prompt_len: int

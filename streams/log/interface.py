@@ -1,0 +1,140 @@
+"""What every store of the log does. A log has topics, a topic partitions, a partition positions.
+
+    turnstream.turns   partition 0   0 1 2 3 4 5
+                       partition 1   0 1 2 3
+                                         ^     ^
+                                 committed     end          lag = end - committed
+
+A position is the place of one entry; "positions" of a topic map each partition to the place
+that comes *next*, so `end` is where the next entry will stand and `committed` is what a group
+reads next. Positions grow by one within a partition, except where compaction left holes.
+
+Invariant: one writer's entries stand in a partition in the order they were sent; an entry that
+was acknowledged stays; one that was not may still appear.
+"""
+
+from collections.abc import Awaitable, Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Position:
+    """The place of one entry."""
+
+    topic: str
+    partition: int
+    offset: int
+
+    def __str__(self) -> str:
+        """`topic/partition/offset`, as dead letters are keyed."""
+        return f"{self.topic}/{self.partition}/{self.offset}"
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One entry as read."""
+
+    position: Position
+    timestamp_ms: int
+    """When the log took it, by the log's own clock."""
+    key: bytes | None
+    value: bytes | None
+    """None removes the key from a compacted topic."""
+
+
+class Reader(Protocol):
+    """Reads one topic onwards, partitions interleaved, each in order."""
+
+    @property
+    def positions(self) -> dict[int, int]:
+        """What comes next, by partition."""
+        ...
+
+    @property
+    def silent_s(self) -> float:
+        """Seconds since the log last answered; it answers also when there is nothing new."""
+        ...
+
+    async def next_batch(self, wait_s: float, entries_max: int = 1000) -> list[Entry]:
+        """What is there, waiting at most `wait_s` for the first; empty if nothing came.
+
+        Raises:
+            NoSuchPosition: retention overtook the reader.
+            LogError: the log refuses; the reader is of no further use.
+        """
+        ...
+
+    async def close(self) -> None:
+        """Let go; never waits long."""
+        ...
+
+
+class Log(Protocol):
+    """A durable log. Every call is bounded in time and raises `LogAway` at the bound."""
+
+    async def send(
+        self,
+        topic: str,
+        key: bytes | None,
+        value: bytes | None,
+        *,
+        partition: int | None = None,
+        session_id: str | None = None,
+        turn_id: str | None = None,
+    ) -> Awaitable[Position]:
+        """Hand an entry over, in order; await what comes back to know that it is durable.
+
+        Waits only while buffers are full. Without a partition the key decides. Session and
+        turn are named in errors.
+
+        Raises:
+            TooLarge: over the limit; nothing was sent. The awaitable never raises it.
+            LogError: the log refuses.
+        """
+        ...
+
+    async def publish(
+        self,
+        topic: str,
+        key: bytes | None,
+        value: bytes | None,
+        *,
+        partition: int | None = None,
+        session_id: str | None = None,
+        turn_id: str | None = None,
+    ) -> Position:
+        """`send`, and wait until the entry is durable."""
+        ...
+
+    async def read(self, topic: str, positions: Mapping[int, int]) -> Reader:
+        """A reader of the named partitions, each from its position on.
+
+        Raises:
+            NoSuchPosition: the log does not reach that far, back or ahead.
+        """
+        ...
+
+    async def commit(self, group: str, topic: str, positions: Mapping[int, int]) -> None:
+        """Remember what the group reads next."""
+        ...
+
+    async def committed(self, group: str, topic: str) -> dict[int, int]:
+        """What the group reads next; a partition it never committed is left out."""
+        ...
+
+    async def start_positions(self, topic: str) -> dict[int, int]:
+        """The oldest entry that is still there, by partition."""
+        ...
+
+    async def end_positions(self, topic: str) -> dict[int, int]:
+        """Where the next entry will stand, by partition."""
+        ...
+
+    async def lag(self, group: str, topic: str) -> dict[int, int]:
+        """Entries the group has still to read, by partition; all of them if it never committed."""
+        ...
+
+    async def close(self) -> None:
+        """Send what is left, bounded, and let go."""
+        ...

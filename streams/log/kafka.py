@@ -1,0 +1,188 @@
+"""The log on Kafka. Each part connects when it is first used; `close` lets all of them go.
+
+    KafkaLog ──► KafkaWriter      one idempotent producer
+             ──► KafkaReader      one consumer a reader, in no group
+             ──► one consumer a group, for its positions; it joins nothing and fetches nothing
+             ──► one admin client and one consumer, for partitions, starts and ends
+
+Invariant: every call ends within its timeout, with an answer or an error that names what was
+asked.
+"""
+
+import asyncio
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Any, Self
+
+from aiokafka import TopicPartition
+from aiokafka.admin import AIOKafkaAdminClient
+from aiokafka.errors import CommitFailedError, KafkaError, for_code
+
+from streams.errors import LogError
+from streams.log.interface import Position
+from streams.log.kafka_calls import answered, started, stopped
+from streams.log.kafka_reader import KafkaReader, new_consumer, open_reader
+from streams.log.kafka_writer import KafkaWriter, Sent
+from streams.log.security import client_options
+from streams.settings import Settings
+
+
+class KafkaLog:
+    """A `Log` on the brokers that the settings name."""
+
+    def __init__(self, settings: Settings) -> None:
+        """Nothing is connected yet."""
+        self._settings = settings
+        self._writer = KafkaWriter(settings)
+        self._groups: dict[str, Any] = {}
+        self._asking: Any = None
+        self._admin: Any = None
+        self._connecting = asyncio.Lock()
+
+    async def __aenter__(self) -> Self:
+        """The log, closed at the end of the block."""
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Close."""
+        await self.close()
+
+    async def send(
+        self,
+        topic: str,
+        key: bytes | None,
+        value: bytes | None,
+        *,
+        partition: int | None = None,
+        session_id: str | None = None,
+        turn_id: str | None = None,
+    ) -> Sent:
+        """Hand an entry over; await what comes back to know that it is durable."""
+        return await self._writer.send(
+            topic, key, value, partition=partition, session_id=session_id, turn_id=turn_id
+        )
+
+    async def publish(
+        self,
+        topic: str,
+        key: bytes | None,
+        value: bytes | None,
+        *,
+        partition: int | None = None,
+        session_id: str | None = None,
+        turn_id: str | None = None,
+    ) -> Position:
+        """`send`, and wait until the entry is durable."""
+        return await (
+            await self.send(
+                topic, key, value, partition=partition, session_id=session_id, turn_id=turn_id
+            )
+        )
+
+    async def read(self, topic: str, positions: Mapping[int, int]) -> KafkaReader:
+        """A reader of the named partitions, each from its position on."""
+        await self._places(topic)  # a topic that is not there is told as such
+        return await open_reader(self._settings, topic, positions)
+
+    async def commit(self, group: str, topic: str, positions: Mapping[int, int]) -> None:
+        """Remember what the group reads next; refused while the group has living members."""
+        what = f"commit for group {group} on {topic}"
+        consumer = await self._group(group, topic)
+        offsets = {TopicPartition(topic, p): offset for p, offset in positions.items()}
+        try:
+            await self._ask(what, lambda: consumer.commit(offsets))
+        except LogError as error:
+            if isinstance(error.__cause__, CommitFailedError):
+                raise LogError(f"{what}: the group has living members") from error
+            raise
+
+    async def committed(self, group: str, topic: str) -> dict[int, int]:
+        """What the group reads next; a partition it never committed is left out."""
+        consumer = await self._group(group, topic)
+        places = await self._places(topic)
+        offsets = await self._ask(
+            f"positions of group {group} on {topic}",
+            lambda: asyncio.gather(*(consumer.committed(place) for place in places)),
+        )
+        pairs = zip(places, offsets, strict=True)
+        return {place.partition: offset for place, offset in pairs if offset is not None}
+
+    async def start_positions(self, topic: str) -> dict[int, int]:
+        """The oldest entry that is still there, by partition."""
+        places, asking = await self._places(topic), await self._asker()
+        found = await self._ask(f"start of {topic}", lambda: asking.beginning_offsets(places))
+        return {place.partition: offset for place, offset in sorted(found.items())}
+
+    async def end_positions(self, topic: str) -> dict[int, int]:
+        """Where the next entry will stand, by partition."""
+        places, asking = await self._places(topic), await self._asker()
+        found = await self._ask(f"end of {topic}", lambda: asking.end_offsets(places))
+        return {place.partition: offset for place, offset in sorted(found.items())}
+
+    async def lag(self, group: str, topic: str) -> dict[int, int]:
+        """Entries the group has still to read, by partition."""
+        committed = await self.committed(group, topic)
+        starts, ends = await self.start_positions(topic), await self.end_positions(topic)
+        # What retention took below the group's position or instead of it cannot be read.
+        return {p: max(0, end - max(committed.get(p, 0), starts[p])) for p, end in ends.items()}
+
+    async def close(self) -> None:
+        """Send what is left, bounded, and let go."""
+        await self._writer.close()
+        async with self._connecting:
+            clients = [self._admin, self._asking, *self._groups.values()]
+            self._admin = self._asking = None
+            self._groups = {}
+        held = [client for client in clients if client is not None]
+        seconds = self._settings.request_timeout_s
+        await asyncio.gather(*(stopped(client, seconds) for client in held))
+
+    async def _ask(self, what: str, ask: Any) -> Any:
+        return await answered(what, ask, self._settings, self._settings.request_timeout_s)
+
+    async def _places(self, topic: str) -> list[Any]:
+        """The topic's partitions, as the broker has them now."""
+        async with self._connecting:
+            if self._admin is None:
+                admin = AIOKafkaAdminClient(**client_options(self._settings))
+                await started(f"topic {topic}", admin, self._settings)
+                self._admin = admin
+            admin = self._admin
+
+        async def describe() -> list[Any]:
+            (found,) = await admin.describe_topics([topic])
+            if found["error_code"]:
+                error: KafkaError = for_code(found["error_code"])(topic)
+                raise error
+            return [TopicPartition(topic, part["partition"]) for part in found["partitions"]]
+
+        return sorted(await self._ask(f"topic {topic}", describe))
+
+    async def _asker(self) -> Any:
+        async with self._connecting:
+            if self._asking is None:
+                asking = new_consumer(self._settings)
+                await started("positions", asking, self._settings)
+                self._asking = asking
+            return self._asking
+
+    async def _group(self, group: str, topic: str) -> Any:
+        """The consumer that knows this group's positions on this topic."""
+        places = await self._places(topic)
+        async with self._connecting:
+            consumer = self._groups.get(group)
+            if consumer is None:
+                consumer = new_consumer(self._settings, group)
+                await started(f"group {group}", consumer, self._settings)
+                self._groups[group] = consumer
+            missing = set(places) - consumer.assignment()
+            if missing:
+                # Only what is assigned can be committed; what is paused is not fetched.
+                consumer.assign(sorted(consumer.assignment() | missing))
+                consumer.pause(*consumer.assignment())
+            return consumer

@@ -1,0 +1,332 @@
+"""Every knob: its default, its unit (last in the name) and its reason.
+
+Each field is read from the environment variable of the same name, `TURNSTREAM_PARTITIONS` for
+`partitions`. An empty variable counts as unset; an unknown one is refused, since a misspelt
+knob that silently keeps its default is found in production.
+
+Invariant: a `Settings` that exists is usable as it stands; what contradicts itself is refused
+with the variable's name.
+"""
+
+import ast
+import dataclasses
+import inspect
+import math
+import os
+import re
+import types
+import typing
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from streams.core.policy import PROFILES
+from streams.errors import BadSetting
+
+PREFIX = "TURNSTREAM_"
+FRAMING_BYTES = 4096
+"""What the broker counts beside key and value: headers of batch and record, compression."""
+ENVELOPE_BYTES = 65_536
+"""What a dead letter or a table row adds to the event it holds."""
+FOR_EVER = -1
+
+_TOPIC_PREFIX = re.compile(r"[A-Za-z0-9._-]{1,200}")
+_SECURITY = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
+_SASL = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
+_COMPRESSION = ("none", "gzip", "snappy", "lz4", "zstd")
+_SECRET = {"sasl_password"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """The knobs of every service on Kafka."""
+
+    bootstrap_servers: str = "127.0.0.1:9092"
+    """Brokers to ask first, `host:port` with commas between; one that answers is enough."""
+    security_protocol: str = "PLAINTEXT"
+    """PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL, as the broker's listener has it."""
+    sasl_mechanism: str = "PLAIN"
+    """PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512; counts with a SASL protocol only."""
+    sasl_username: str | None = None
+    """The user for SASL."""
+    sasl_password: str | None = dataclasses.field(default=None, repr=False)
+    """The user's password; never printed."""
+    ssl_cafile: str | None = None
+    """PEM file of the authority that signed the brokers; without it, the system's."""
+    ssl_certfile: str | None = None
+    """PEM file of our own certificate, where brokers ask for one."""
+    ssl_keyfile: str | None = None
+    """PEM file of its key."""
+
+    topic_prefix: str = "turnstream"
+    """Topics are `<prefix>.turns` and so on; another prefix is another, separate log."""
+    partitions: int = 16
+    """Of turns, samples, traces and the changelog: the most workers that can share the work.
+    It never changes, since a session would move to another partition."""
+    replication: int | None = None
+    """Copies of every topic; unset: 3, or as many as there are brokers."""
+    min_insync: int | None = None
+    """Copies that must hold a message before it counts as durable; unset: 2 of 3, else 1."""
+    retention_turns_hours: int = 168
+    """At least hard limit + key lifetime: a session is read back from here. -1: for ever."""
+    retention_samples_hours: int = 168
+    """A trainer that stands still longer than this loses samples."""
+    retention_traces_hours: int = 168
+    """Time the sinks have to fetch a trace."""
+    retention_dead_letters_hours: int = 720
+    """Time to look at a refused event and replay it."""
+    retention_trained_hours: int = 720
+    """Time the records of optimizer steps are kept."""
+    retention_control_hours: int = 168
+    """Longer than any pause for a weight update; every gateway reads all of it at its start."""
+    expected_turns_per_s: float = 50.0
+    """For the disk estimate of `turnstream topics` alone."""
+    expected_turn_bytes: int = 20_480
+    """For the disk estimate of `turnstream topics` alone."""
+
+    message_bytes_max: int = 8_388_608
+    """Of one event, key and value before compression; a larger one is refused at publish."""
+    compression: str = "zstd"
+    """none, gzip, snappy, lz4 or zstd; zstd takes a third off token ids."""
+    producer_batch_bytes: int = 1_048_576
+    """Sent in one go to a partition; 16 KiB, the usual default, halves the throughput."""
+    producer_linger_ms: int = 10
+    """Waited for a batch to fill; little beside a model call, and it doubles a busy worker."""
+    fetch_wait_ms: int = 100
+    """A drained partition holds back the others of its broker for this long."""
+    request_timeout_s: float = 10.0
+    """For every question to a broker, retries included."""
+    publish_timeout_s: float = 30.0
+    """Until an event must be acknowledged; covers the restart of a broker."""
+    metadata_max_age_s: float = 10.0
+    """Until topics and leaders are asked for again; a longer one leaves a worker that joined
+    before the topics were there without work."""
+    away_after_s: float = 5.0
+    """Silence of the broker before a reader says so."""
+
+    blob_url: str | None = None
+    """A folder or fsspec URL for channels too large for the log; unset: they stay in the event."""
+    blob_threshold_bytes: int = 65_536
+    """A channel above this goes to the blobs."""
+    blob_timeout_s: float = 30.0
+    """For one blob, written or read."""
+
+    idle_limit_s: float = 3_600.0
+    """A session without an event for this long expires; longer than the longest tool call."""
+    hard_limit_s: float = 86_400.0
+    """A session older than this expires, and a turn older than this is refused."""
+    reward_grace_s: float = 3_600.0
+    """An ended session waits this long for a pending reward."""
+    key_lifetime_s: float = 86_400.0
+    """A session key is good for this long after it was minted."""
+    marker_retention_s: float = 172_800.0
+    """How long a closed session is remembered: until then a late reward still finds it."""
+
+    profile: str = "seed"
+    """The rules for sessions that name none."""
+    trace_share: float = 0.01
+    """Part of the sessions that leave a trace; failures and eval sessions always do."""
+    processor_commit_interval_s: float = 1.0
+    """What is worked on twice after a crash, at most."""
+    processor_session_timeout_s: float = 10.0
+    """Silence after which a worker's partitions go to others."""
+    processor_heartbeat_interval_s: float = 2.0
+    """At most a third of the session timeout."""
+    processor_rebalance_timeout_s: float = 30.0
+    """Time a worker has to finish and rejoin when the group changes."""
+    processor_drain_timeout_s: float = 5.0
+    """Time for events in flight when partitions are given up."""
+    processor_buffer_events: int = 512
+    """Read ahead per worker; it counts events, so lower it where events are megabytes."""
+    processor_in_flight_bytes_max: int = 67_108_864
+    """Sent and not acknowledged, per worker."""
+    processor_stuck_after_s: float = 4.0
+    """Without an event although the log has some: the worker reads the place again."""
+    processor_idle_exit_s: float = 15.0
+    """Without topics or partitions although there should be some: the worker exits."""
+    processor_sweep_interval_s: float = 5.0
+    """Between looks for sessions that have expired."""
+    metrics_host: str = "127.0.0.1"
+    """Health and metrics answer here; loopback, since they are not protected."""
+    metrics_port: int = 9464
+    """0 takes a free one."""
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot work, by the name of the variable."""
+        for field in dataclasses.fields(self):
+            value = getattr(self, field.name)
+            if isinstance(value, bool) or not isinstance(value, int | float):
+                continue
+            least = _least(field.name)
+            if field.name.startswith("retention_") and value == FOR_EVER:
+                continue
+            if not math.isfinite(value) or value < least:
+                _refuse(field.name, value, f"give a number from {least:g}")
+        _check_words(self)
+        _check_pairs(self)
+
+    @property
+    def record_bytes_max(self) -> int:
+        """Of a record that holds a whole event: a dead letter, a row of the table, a sample."""
+        return self.message_bytes_max + ENVELOPE_BYTES
+
+    @property
+    def turns_topic(self) -> str:
+        """Events, keyed by session."""
+        return f"{self.topic_prefix}.turns"
+
+    @property
+    def samples_topic(self) -> str:
+        """Samples, revisions and outcomes, keyed by group, else by session."""
+        return f"{self.topic_prefix}.samples"
+
+    @property
+    def traces_topic(self) -> str:
+        """Readable sessions, keyed by session."""
+        return f"{self.topic_prefix}.traces"
+
+    @property
+    def dead_letters_topic(self) -> str:
+        """Refused events, keyed by topic/partition/offset."""
+        return f"{self.topic_prefix}.dead-letters"
+
+    @property
+    def trained_topic(self) -> str:
+        """Optimizer steps, keyed by run."""
+        return f"{self.topic_prefix}.trained"
+
+    @property
+    def control_topic(self) -> str:
+        """Weight updates, keyed by run."""
+        return f"{self.topic_prefix}.control"
+
+    @property
+    def processor_id(self) -> str:
+        """The processor's app id, which is also its consumer group."""
+        return f"{self.topic_prefix}-processor"
+
+    @property
+    def table_name(self) -> str:
+        """The processor's one table."""
+        return "rows"
+
+    @property
+    def changelog_topic(self) -> str:
+        """The table's changelog; the rule for the name is Faust's."""
+        return f"{self.processor_id}-{self.table_name}-changelog"
+
+
+def settings_from(environ: Mapping[str, str]) -> Settings:
+    """The settings that a set of environment variables asks for."""
+    kinds = typing.get_type_hints(Settings)
+    values: dict[str, object] = {}
+    for variable in sorted(name for name in environ if name.startswith(PREFIX)):
+        name = variable.removeprefix(PREFIX).lower()
+        if name not in kinds:
+            raise BadSetting(f"{variable}: no such setting")
+        if environ[variable] != "":
+            values[name] = _read(name, environ[variable], kinds[name])
+    return Settings(**values)  # type: ignore[arg-type]  # each was read as its field's type
+
+
+def load_settings() -> Settings:
+    """The settings of this process."""
+    return settings_from(os.environ)
+
+
+def settings_table() -> str:
+    """The knobs as a Markdown table, in the order they stand here."""
+    reasons = _reasons()
+    rows = ["| variable | default | meaning |", "| --- | --- | --- |"]
+    for field in dataclasses.fields(Settings):
+        default = "" if field.default is None else f"`{field.default}`"
+        reason = reasons[field.name].replace("|", "\\|")
+        rows.append(f"| `{PREFIX}{field.name.upper()}` | {default} | {reason} |")
+    return "\n".join(rows) + "\n"
+
+
+def _reasons() -> dict[str, str]:
+    """The docstring under each field; Python keeps none of them, so the source is read."""
+    (tree,) = ast.parse(inspect.getsource(Settings)).body
+    assert isinstance(tree, ast.ClassDef)
+    found: dict[str, str] = {}
+    for field, text in zip(tree.body, tree.body[1:], strict=False):
+        if isinstance(field, ast.AnnAssign) and isinstance(text, ast.Expr):
+            assert isinstance(field.target, ast.Name)
+            found[field.target.id] = " ".join(str(ast.literal_eval(text.value)).split())
+    return found
+
+
+def _read(name: str, text: str, kind: object) -> object:
+    if isinstance(kind, types.UnionType):
+        (kind,) = (part for part in typing.get_args(kind) if part is not types.NoneType)
+    if kind is str:
+        return text
+    try:
+        return int(text) if kind is int else float(text)
+    except ValueError:
+        wanted = "a whole number" if kind is int else "a number"
+        return _refuse(name, text, f"give {wanted}")
+
+
+def _least(name: str) -> float:
+    if name in {"metrics_port", "trace_share", "producer_linger_ms", "blob_threshold_bytes"}:
+        return 0
+    return 0.001 if name.endswith("_s") else 1
+
+
+def _check_words(settings: Settings) -> None:
+    choices = {
+        "security_protocol": _SECURITY,
+        "sasl_mechanism": _SASL,
+        "compression": _COMPRESSION,
+        "profile": tuple(PROFILES),
+    }
+    for name, allowed in choices.items():
+        if getattr(settings, name) not in allowed:
+            _refuse(name, getattr(settings, name), f"give one of {', '.join(allowed)}")
+    if not _TOPIC_PREFIX.fullmatch(settings.topic_prefix):
+        _refuse("topic_prefix", settings.topic_prefix, "letters, digits, dot, dash, underscore")
+    for server in settings.bootstrap_servers.split(","):
+        host, _, port = server.strip().rpartition(":")
+        if not host or not port.isdigit():
+            _refuse("bootstrap_servers", server, "give host:port, with commas between several")
+    for name in ("ssl_cafile", "ssl_certfile", "ssl_keyfile"):
+        path = getattr(settings, name)
+        if path is not None and not Path(path).is_file():
+            _refuse(name, path, "there is no such file")
+
+
+def _check_pairs(settings: Settings) -> None:
+    if settings.security_protocol.startswith("SASL"):
+        for name in ("sasl_username", "sasl_password"):
+            if getattr(settings, name) is None:
+                _refuse(name, "", f"{settings.security_protocol} needs it")
+    for name in (n for n in ("replication", "partitions", "metrics_port") if getattr(settings, n)):
+        if getattr(settings, name) > _MOST[name]:
+            _refuse(name, getattr(settings, name), f"the most is {_MOST[name]}")
+    if settings.trace_share > 1:
+        _refuse("trace_share", settings.trace_share, "give a part from 0 to 1")
+    if (settings.min_insync or 1) > (settings.replication or 3):
+        _refuse("min_insync", settings.min_insync, "more than the copies there are")
+    if settings.producer_batch_bytes > settings.message_bytes_max:
+        _refuse(
+            "producer_batch_bytes",
+            settings.producer_batch_bytes,
+            f"at most {PREFIX}MESSAGE_BYTES_MAX={settings.message_bytes_max}, or brokers refuse it",
+        )
+    timeout, beat = settings.processor_session_timeout_s, settings.processor_heartbeat_interval_s
+    if beat * 3 > timeout:
+        _refuse(
+            "processor_heartbeat_interval_s",
+            beat,
+            f"at most a third of {PREFIX}PROCESSOR_SESSION_TIMEOUT_S={timeout}",
+        )
+
+
+_MOST = {"replication": 32_767, "partitions": 10_000, "metrics_port": 65_535}
+
+
+def _refuse(name: str, value: object, wanted: str) -> typing.NoReturn:
+    shown = "..." if name in _SECRET and value else value
+    raise BadSetting(f"{PREFIX}{name.upper()}={shown}: {wanted}")
