@@ -66,8 +66,17 @@ def _check_turn(turn: Turn) -> None:
     _check_ids(turn, "output_ids", turn.output_ids)
     if turn.prompt_digest is not None and len(turn.prompt_digest) != DIGEST_BYTES:
         _refuse(turn, "invalid_field", f"`prompt_digest` is not {DIGEST_BYTES} bytes long")
+    _check_runs(turn)
+    for name, channel in (turn.channels or {}).items():
+        _check_channel(turn, name, channel)
+    if turn.reward is not None:
+        score(turn.reward)
+
+
+def _check_runs(turn: Turn) -> None:
+    outputs = turn.output_ids.size
     if turn.weight_versions is not None:
-        covered = sum(tokens for _, tokens in turn.weight_versions)
+        covered = sum([tokens for _, tokens in turn.weight_versions])
         if covered != outputs:
             detail = f"`weight_versions` cover {covered} tokens, the output has {outputs}"
             _refuse(turn, "length_mismatch", detail)
@@ -75,10 +84,6 @@ def _check_turn(turn: Turn) -> None:
         if not start <= end <= outputs:
             detail = f"untrained run [{start}, {end}) is outside the {outputs} output_ids"
             _refuse(turn, "invalid_field", detail)
-    for name, channel in (turn.channels or {}).items():
-        _check_channel(turn, name, channel)
-    if turn.reward is not None:
-        score(turn.reward)
 
 
 def _check_ids(turn: Turn, field: str, ids: Ids) -> None:
@@ -92,9 +97,10 @@ def _check_ids(turn: Turn, field: str, ids: Ids) -> None:
 
 
 def _check_finite(turn: Turn, logprobs: np.ndarray[Any, np.dtype[np.float32]]) -> None:
-    # A sum of finite numbers may overflow, but NaN and infinity always show in it: one cheap
-    # reduction clears nearly every turn, the exact look is taken only when it does not.
-    if not math.isfinite(logprobs.dot(logprobs)) and not np.isfinite(logprobs).all():
+    # NaN and infinity always show in the sum of squares, and squares of float32 always fit a
+    # double: one product clears the turn.
+    wide = logprobs.astype(np.float64)
+    if not math.isfinite(wide.dot(wide)):
         place = int(np.flatnonzero(~np.isfinite(logprobs))[0])
         _refuse(turn, "invalid_field", f"`logprobs` is not finite at {place}")
 

@@ -18,7 +18,7 @@ Invariant: what `from_*` returns has passed every check of the contract; what it
 raises `BadRecord` with a dead-letter code, never another error.
 """
 
-import math
+import json
 from typing import Any
 
 import msgpack
@@ -53,6 +53,8 @@ _JSON_TEXTS = {
 _INT32 = np.dtype("<i4")
 _FLOAT32 = np.dtype("<f4")
 _MESSAGES = msgspec.json.Decoder(tuple[msgspec.Raw, ...])
+_PAYLOAD: msgspec.json.Decoder[Any] = msgspec.json.Decoder()
+_ONE_VALUE = msgspec.json.Decoder(msgspec.Raw)
 _NULL = msgspec.Raw(b"null")
 _REWARDED = (Turn, Reward, SessionEnded)
 
@@ -68,11 +70,13 @@ def from_json(line: bytes) -> Record:
         fields, reward = read_python_spelling(line, str(error))
     ids = _ids(fields)
     kind = _kind(_value(fields.get("type")), _value(fields.get("v")), ids)
-    if reward is None and kind in _REWARDED and bytes(fields.get("reward", b""))[-1:].isdigit():
-        # A number too large for a float is, like NaN, a reward that is no number.
-        reward = _unless_finite(fields)
+    if reward is None and kind in _REWARDED and "reward" in fields:
+        reward = _too_large(fields)
     required = _REQUIRED[kind]
     present = {k: v for k, v in fields.items() if v != _NULL or k in required}
+    for name in _JSON_TEXTS[kind]:
+        if present.get(name) == _NULL:
+            raise BadRecord("invalid_field", f"`{name}` is missing", **ids)
     if len(present) != len(fields) or reward is not None:
         # `null` means absent, also where a field's type has no null of its own.
         line = msgspec.json.encode(present)
@@ -154,12 +158,13 @@ def _kind(name: Any, version: Any, ids: dict[str, str]) -> type[Record]:
     return kind
 
 
-def _unless_finite(fields: dict[str, msgspec.Raw]) -> float | None:
-    number = float(bytes(fields["reward"]))
-    if math.isfinite(number):
-        return None
-    del fields["reward"]
-    return number
+def _too_large(fields: dict[str, msgspec.Raw]) -> Any:
+    """A reward too large for a float is, like NaN, one that is no number."""
+    try:
+        msgspec.json.decode(fields["reward"])
+    except msgspec.ValidationError:
+        return json.loads(bytes(fields.pop("reward")))
+    return None
 
 
 def _value(text: msgspec.Raw | None) -> Any:
@@ -177,24 +182,26 @@ def _ids(fields: dict[str, msgspec.Raw]) -> dict[str, str]:
 def _texts_to_raw(kind: type[Record], fields: dict[str, Any]) -> None:
     for name in _JSON_TEXTS[kind]:
         if (text := fields.get(name)) is not None:
-            fields[name] = msgspec.Raw(_json_bytes(name, text))
+            fields[name] = _read_text(_ONE_VALUE, name, text)
+            if fields[name] == _NULL:
+                del fields[name]
     if kind is Turn and "prompt_messages" in fields:
-        fields["prompt_messages"] = _MESSAGES.decode(
-            _json_bytes("prompt_messages", fields["prompt_messages"])
-        )
+        text = fields["prompt_messages"]
+        fields["prompt_messages"] = _read_text(_MESSAGES, "prompt_messages", text)
     if kind in _REWARDED and isinstance(fields.get("reward"), str):
-        fields["reward"] = msgspec.json.decode(_json_bytes("reward", fields["reward"]))
+        fields["reward"] = _read_text(_PAYLOAD, "reward", fields["reward"])
 
 
-def _json_bytes(name: str, text: Any) -> bytes:
+def _read_text(reader: Any, name: str, text: Any) -> Any:
     if not isinstance(text, str | bytes):
-        detail = f"`{name}` is not JSON text"
-        raise ValueError(detail)
-    data = text.encode() if isinstance(text, str) else text
-    if too_deep(data):
-        detail = f"`{name}` is nested too deep"
-        raise ValueError(detail)
-    return data
+        raise ValueError(f"`{name}` is not JSON text")
+    try:
+        data = text.encode() if isinstance(text, str) else text.decode().encode()
+        if too_deep(data):
+            raise ValueError("nested too deep")
+        return reader.decode(data)
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"`{name}`: {error}") from None
 
 
 def _decode_wire_value(kind: Any, value: Any) -> Any:

@@ -17,6 +17,7 @@ import numpy as np
 from schemas.bad_record import BadRecord
 
 NESTING_MAX = 100
+_CHUNK = 1 << 20
 
 _FIELDS = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _NOT_STRUCTURE = bytes(set(range(256)) - set(b'[]{}"'))
@@ -40,12 +41,18 @@ def too_deep(text: bytes) -> bool:
     if text.count(b"[") + text.count(b"{") <= NESTING_MAX:
         return False
     bare = text.replace(rb"\\", b"").replace(rb"\"", b"").translate(None, _NOT_STRUCTURE)
-    marks = np.frombuffer(bare, np.uint8)
-    outside = (np.cumsum(marks == ord('"')) & 1) == 0
-    opening = ((marks == ord("[")) | (marks == ord("{"))) & outside
-    closing = ((marks == ord("]")) | (marks == ord("}"))) & outside
-    depth = np.cumsum(opening.astype(np.int64) - closing.astype(np.int64))
-    return bool(depth.size and depth.max() > NESTING_MAX)
+    depth = quotes = 0
+    for at in range(0, len(bare), _CHUNK):  # bounded memory, also for a line of brackets only
+        marks = np.frombuffer(bare, np.uint8, min(_CHUNK, len(bare) - at), at)
+        quoted = np.cumsum(marks == ord('"')) + quotes
+        outside = (quoted & 1) == 0
+        opening = ((marks == ord("[")) | (marks == ord("{"))) & outside
+        closing = ((marks == ord("]")) | (marks == ord("}"))) & outside
+        depths = np.cumsum(opening.astype(np.int64) - closing.astype(np.int64)) + depth
+        if depths.max() > NESTING_MAX:
+            return True
+        depth, quotes = int(depths[-1]), int(quoted[-1])
+    return False
 
 
 def readable_ids(line: bytes) -> dict[str, str]:

@@ -29,7 +29,8 @@ class Octets(bytes):
 SessionId = Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9._:-]{1,200}\Z")]
 Name = Annotated[str, msgspec.Meta(min_length=1, max_length=200)]
 Int64 = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
-Count = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
+COUNT_MAX = 2**63 - 1
+Count = Annotated[int, msgspec.Meta(ge=0, le=COUNT_MAX)]
 Split = Literal["train", "eval"]
 
 
@@ -53,6 +54,10 @@ class Record(
         return all(
             _same(getattr(self, name), getattr(other, name)) for name in self.__struct_fields__
         )
+
+    def __ne__(self, other: object) -> bool:
+        """Not equal; msgspec would compare identity otherwise."""
+        return not self == other
 
     __hash__ = None  # type: ignore[assignment]  # records hold arrays; nothing may key on one
 

@@ -1,7 +1,8 @@
 """The readable record of a closed session, on `turnstream.traces`, keyed by session.
 
-Messages shared by several branches stand once; a branch is a list of indexes into them. A
-trace holds event times only, so replaying a session writes the same trace.
+Messages shared by several branches stand once; each names the message before it, so a branch is
+the walk from its last message back to a root. A trace holds event times only, so replaying a
+session writes the same trace.
 """
 
 import msgspec
@@ -33,7 +34,8 @@ class Trace(Identified, frozen=True, kw_only=True, tag="trace"):
     end_status: EndStatus
     messages: msgspec.Raw
     """A JSON list; each message once."""
-    branches: list[list[Count]]
+    parents: list[Int64]
+    """For each message the index of the one before it; -1 at a root."""
     turns: list[TraceTurn]
     metadata: msgspec.Raw = NOT_GIVEN
     tools: msgspec.Raw = NOT_GIVEN
@@ -43,6 +45,8 @@ class Trace(Identified, frozen=True, kw_only=True, tag="trace"):
     tool_turns: Count = 0
     generated: Count = 0
     trained: Count = 0
+    messages_left_out: Count = 0
+    """The messages were too large to be kept here; so many."""
     untrained: dict[str, Count] = msgspec.field(default_factory=dict)
 
 

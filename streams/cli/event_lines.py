@@ -12,6 +12,7 @@ import msgspec
 from schemas import codec
 from schemas.bad_record import BadRecord
 from schemas.events import Event
+from schemas.json_lines import readable_ids
 
 LINE_BYTES_MAX = 64 << 20
 """Eight times what the log takes, since JSON spells the same event longer."""
@@ -42,7 +43,8 @@ def read_events(stream: BinaryIO, line_bytes_max: int = LINE_BYTES_MAX) -> Itera
         if len(line) > line_bytes_max and not line.endswith(b"\n"):
             size = len(line) + _skip_rest(stream)
             detail = f"the line has {size} bytes, the limit is {line_bytes_max}"
-            yield EventLine(number, number, BadRecord("oversize", detail), line[:200])
+            refused = BadRecord("oversize", detail, **readable_ids(line))
+            yield EventLine(number, number, refused, line[:200])
             continue
         text = line.removeprefix(_BYTE_ORDER_MARK).strip()
         if text:

@@ -26,14 +26,17 @@ def apply_late(state: ClosedSession, event: Event, position: int) -> tuple[Close
         error.session_id = marker.session_id
         error.turn_id = getattr(event, "turn_id", None)
         return state, Effects(refusals=(error,))
+    except Exception as error:  # a defect of ours costs this event, never the worker
+        failure = f"{type(error).__name__}: {error}"[:1000]
+        refusal = BadEvent("core_failure", failure, session_id=marker.session_id)
+        return state, Effects(refusals=(refusal,))
     return state, Effects(ignored=True)
 
 
 def _reward(state: ClosedSession, event: Reward, position: int) -> tuple[ClosedSession, Effects]:
     marker = state.marker
     book = _book_before(state, position)
-    reward_id = event.reward_id or f"@{position}"
-    if reward_id in book.seen:
+    if event.reward_id in book.seen:
         return state, Effects(ignored=True)
     revised = [
         (sample_id, turns)
@@ -46,7 +49,7 @@ def _reward(state: ClosedSession, event: Reward, position: int) -> tuple[ClosedS
         raise BadEvent("late_reward", detail)
     if event.reward_invalid:
         raise BadEvent("invalid_field", "a late reward that is not a finite number")
-    book.add(reward_id, event.reward, turn_id=event.turn_id, final=event.final)
+    book.add(event.reward_id, event.reward, turn_id=event.turn_id, final=event.final)
     value = share(book.value, len(marker.samples), marker.reward_share)
     revisions = tuple(
         SampleRevised(
@@ -71,9 +74,7 @@ def _book_before(state: ClosedSession, position: int) -> RewardBook:
     book = state.marker.rewards.copy()
     for at, late in state.late:
         if at < position:
-            book.add(
-                late.reward_id or f"@{at}", late.reward, turn_id=late.turn_id, final=late.final
-            )
+            book.add(late.reward_id, late.reward, turn_id=late.turn_id, final=late.final)
     return book
 
 

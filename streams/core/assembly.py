@@ -126,6 +126,8 @@ def _sampled_ends(segment: Segment) -> list[tuple[RecordedTurn, int]]:
 
 def _channels(segment: Segment) -> tuple[dict[str, Channel], int]:
     """Per-token data over the whole sequence, zero where nothing was sampled."""
+    if not any(turn.event.channels for turn in segment.turns):
+        return {}, 0
     arrays: dict[str, Any] = {}
     missing = 0
     for turn, end in _sampled_ends(segment):

@@ -4,18 +4,18 @@ Invariants: the ledger's sums always match; a session that may not train gives a
 no sample; samples too large for the log are left out *before* the reward is shared.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
 from schemas.events import EndReason, EndStatus
 from schemas.record import NOT_GIVEN
-from schemas.samples import LedgerRow, Sample, SessionClosed, UntrainedReason
+from schemas.samples import LedgerRow, Sample, SessionClosed
+from schemas.traces import Trace
 from streams.core.assembly import encoded_bytes, sample_id, sequence
 from streams.core.linearize import Segment, leave_out, linearize
-from streams.core.recorded import RecordedTurn
 from streams.core.rewards import share
-from streams.core.state import Marker, OpenSession
+from streams.core.state import Marker, OpenSession, Rules
+from streams.core.tracing import leaves_trace, trace_of
 from streams.errors import BadEvent
 
 Withheld = Literal["rejected", "eval", "status", "no_reward", "gap"]
@@ -30,6 +30,7 @@ class Close:
     marker: Marker
     refusals: tuple[BadEvent, ...] = ()
     """One for every sample that was too large."""
+    trace: Trace | None = None
 
 
 def close(
@@ -37,17 +38,16 @@ def close(
     *,
     position: int,
     unended_status: EndStatus,
-    default_reward: float | None = None,
+    rules: Rules,
     implied: bool = False,
 ) -> Close:
     """Close a session; `unended_status` is for one that never said how it ended."""
     ended = session.ended
     status: EndStatus = ended.end_status if ended is not None else unended_status
-    if session.rewards.value is None and default_reward is not None:
-        session.rewards.add("default", default_reward)
+    session.rewards.fall_back_to(rules.default_reward)
     gaps = session.numbering.missing(ended.turns if ended is not None else None)
     withheld = withheld_reason(session, status, gaps)
-    segments, fates = linearize(session.tree, _withheld_turn(session, withheld, gaps))
+    segments, fates = linearize(session.tree, withheld, _prefix(session, gaps))
     segments, refusals = _fitting(session, segments)
     samples = _samples(session, segments, status)
     ledger = [fate.row() for fate in fates]
@@ -77,7 +77,9 @@ def close(
         gaps=gaps,
         implied_end=implied,
     )
-    return Close(tuple(samples), outcome, _marker(session, samples, position), tuple(refusals))
+    trace = trace_of(session, outcome) if leaves_trace(outcome, rules.trace_share) else None
+    marker = _marker(session, samples, position)
+    return Close(tuple(samples), outcome, marker, tuple(refusals), trace)
 
 
 def close_after_failure(session: OpenSession, *, position: int, failure: str) -> Close:
@@ -106,6 +108,11 @@ def close_after_failure(session: OpenSession, *, position: int, failure: str) ->
         reason=EndReason(
             stage="processor", category="core_failure", message=failure, retryable=False
         ),
+        accepted=session.ended is None or session.ended.accepted,
+        will_retry=session.ended is not None and session.ended.will_retry,
+        reward=session.rewards.value,
+        reward_payload=session.rewards.payload,
+        reward_invalid=session.rewards.invalid,
         metadata=session.metadata,
         duplicates=session.duplicates,
         ignored=session.ignored,
@@ -130,11 +137,10 @@ def withheld_reason(session: OpenSession, status: EndStatus, gaps: int) -> Withh
     return None
 
 
-def _withheld_turn(
-    session: OpenSession, withheld: Withheld | None, gaps: int
-) -> Callable[[RecordedTurn], UntrainedReason | None]:
-    if withheld is not None or not gaps or session.policy.gaps != "prefix":
-        return lambda _: withheld
+def _prefix(session: OpenSession, gaps: int) -> int | None:
+    """How many turns came before the first that is behind a hole, if only those may train."""
+    if not gaps or session.policy.gaps != "prefix":
+        return None
     numbering = session.numbering
     holes = {source: numbering.first_missing(source) for source in numbering.seen}
     behind = [
@@ -142,8 +148,7 @@ def _withheld_turn(
         for turn in session.tree.turns.values()
         if turn.event.source in holes and (turn.event.seq or 0) > holes[turn.event.source or ""]
     ]
-    prefix = min(behind, default=len(session.tree.turns))
-    return lambda turn: "gap" if turn.order >= prefix else None
+    return min(behind, default=None)
 
 
 def _fitting(session: OpenSession, segments: list[Segment]) -> tuple[list[Segment], list[BadEvent]]:
@@ -192,6 +197,7 @@ def _marker(session: OpenSession, samples: list[Sample], position: int) -> Marke
     return Marker(
         session_id=session.session_id,
         key=session.identity.get("group_id") or session.session_id,
+        first=session.first,
         closed_at=position,
         samples=[(s.sample_id, [span.turn_id for span in s.turns]) for s in samples],
         reward_share=session.policy.reward_share,

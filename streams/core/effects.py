@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from schemas.record import Record
 from schemas.samples import Sample, SampleRevised, SessionClosed
+from schemas.traces import Trace
 from streams.core.closing import Close
 from streams.core.state import Marker
 from streams.errors import BadEvent
@@ -27,6 +28,7 @@ class Effects:
     refusals: tuple[BadEvent, ...] = ()
     samples: tuple[Sample, ...] = ()
     outcome: SessionClosed | None = None
+    trace: Trace | None = None
     marker: Marker | None = None
     """Set when the session closed; it replaces the session's rows."""
     revisions: tuple[SampleRevised, ...] = ()
@@ -47,6 +49,7 @@ def closed_with(closing: Close, *refusals: BadEvent) -> Effects:
     return Effects(
         samples=closing.samples,
         outcome=closing.outcome,
+        trace=closing.trace,
         marker=closing.marker,
         refusals=(*refusals, *closing.refusals),
     )

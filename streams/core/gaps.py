@@ -7,6 +7,8 @@ number of a turn that never arrived. Turns without a number are not checked.
 
 from collections.abc import Mapping
 
+from schemas.record import COUNT_MAX
+
 
 class Numbering:
     """The sequence numbers seen, by source."""
@@ -20,14 +22,18 @@ class Numbering:
     def add(self, source: str | None, seq: int | None) -> None:
         """One numbered event arrived."""
         if source is not None and seq is not None:
-            self.seen.setdefault(source, set()).add(seq)
+            seen = self.seen.get(source)
+            if seen is None:
+                seen = self.seen[source] = set()
+            seen.add(seq)
 
     def missing(self, named: Mapping[str, int] | None) -> int:
         """How many numbers are missing; `named` gives the last one of each source."""
         last = dict(named or {})
         for source, numbers in self.seen.items():
             last[source] = max(last.get(source, 0), *numbers)
-        return sum(most - len(self.seen.get(source, ())) for source, most in last.items())
+        missing = sum(most - len(self.seen.get(source, ())) for source, most in last.items())
+        return min(missing, COUNT_MAX)
 
     def first_missing(self, source: str) -> int:
         """The lowest number of a source that never arrived."""

@@ -63,14 +63,16 @@ class Segment:
 
 
 def linearize(
-    tree: Tree, withheld: Callable[[RecordedTurn], UntrainedReason | None]
+    tree: Tree, withheld: UntrainedReason | None, prefix: int | None = None
 ) -> tuple[list[Segment], list[Fate]]:
     """Segments in order of emission, and the fate of every turn in order of arrival.
 
-    `withheld` names why a turn's whole session or place in it must not train, if so.
+    `withheld` names why no turn may train, if so. With `prefix`, the session counts as if it
+    had ended after so many turns; the others are behind a gap.
     """
     policy = tree.policy
-    standing = standing_turns(tree)
+    turns = len(tree.turns) if prefix is None else prefix
+    standing = standing_turns(tree, turns)
     dropped = _dropped(standing, policy)
     kept = [turn for turn in standing if turn.order not in dropped]
     heir: dict[int, RecordedTurn] = {}
@@ -78,7 +80,13 @@ def linearize(
         if turn.above is not None:
             heir.setdefault(turn.above.order, turn)
     fates = [
-        _fate(turn, heir.get(turn.order), withheld(turn), dropped.get(turn.order), policy)
+        _fate(
+            turn,
+            heir.get(turn.order),
+            withheld or ("gap" if turn.order >= turns else None),
+            dropped.get(turn.order) or _merged(turn, turns),
+            policy,
+        )
         for turn in tree.turns.values()
     ]
     segments: list[Segment] = []
@@ -96,16 +104,23 @@ def leave_out(segment: Segment) -> None:
             fate.trained = []
 
 
-def standing_turns(tree: Tree) -> list[RecordedTurn]:
-    """The generated turns, depth first, children in the order they came."""
+def standing_turns(tree: Tree, prefix: int) -> list[RecordedTurn]:
+    """The generated turns of the prefix, depth first, children in the order they came."""
     turns: list[RecordedTurn] = []
     unvisited: list[Node] = [tree.root]
     while unvisited:
         node = unvisited.pop()
-        if node.turn is not None:
-            turns.append(node.turn)
+        turn = node.turn
+        if turn is None and node.merged is not None and node.merged.merged_by >= prefix:
+            turn = node.merged
+        if turn is not None and turn.order < prefix:
+            turns.append(turn)
         unvisited += node.children[::-1]
     return turns
+
+
+def _merged(turn: RecordedTurn, prefix: int) -> UntrainedReason | None:
+    return "merged" if turn.merged and turn.merged_by < prefix else None
 
 
 def _segments(
@@ -150,9 +165,8 @@ def _fate(
         forced = [(at + low, at + high) for low, high, _ in turn.event.untrained_runs]
         free = without(at, turn.end, forced)
         _count(fate, "forced", turn.generated - total(free))
-    whole = dropped or ("merged" if turn.merged else None)
-    if whole is not None:
-        _count(fate, whole, total(free))
+    if dropped is not None:
+        _count(fate, dropped, total(free))
         return fate
     if heir is not None and heir.attach == "realign":
         intact = heir.shared if policy.realign_masks == "from_divergence" else turn.prompt_len

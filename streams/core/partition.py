@@ -40,7 +40,7 @@ class Partition:
         if position < self.floor:
             return NOTHING
         if isinstance(event, Purge):
-            return self._purge(event)
+            return self._purge(event, position)
         session_id = event.session_id
         state = self.sessions.get(session_id)
         state, effects = apply(state, event, position, self.rules, logged_ms)
@@ -69,10 +69,9 @@ class Partition:
                 self.sessions[session_id] = ClosedSession(marker=marker, rewards=marker.rewards)
                 yield effects
 
-    def _purge(self, event: Purge) -> Effects:
+    def _purge(self, event: Purge, position: int) -> Effects:
         floor = event.floor
-        states = self.sessions.values()
-        if any(isinstance(state, OpenSession) and state.first < floor for state in states):
+        if any(_needed(state, floor, position) for state in self.sessions.values()):
             return Effects(ignored=True)
         self.floor = max(self.floor, floor)
         self.sessions = {
@@ -81,3 +80,11 @@ class Partition:
             if isinstance(state, OpenSession) or state.newest >= floor
         }
         return NOTHING
+
+
+def _needed(state: OpenSession | ClosedSession, floor: int, position: int) -> bool:
+    """Whether the session was open at the purge and had a row below its floor."""
+    if isinstance(state, OpenSession):
+        return state.first < floor
+    # Closed behind the purge: a replay must judge as the first time.
+    return state.marker.closed_at > position and state.marker.first < floor

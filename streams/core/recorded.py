@@ -4,6 +4,7 @@ Invariant: `read(turn.block, 0, turn.end)` is the turn's whole prompt followed b
 the output is `[prompt_len, end)`.
 """
 
+from collections import deque
 from typing import Any
 
 import msgspec
@@ -35,6 +36,10 @@ class Node(msgspec.Struct, eq=False):
     children: "list[Node]" = msgspec.field(default_factory=list)
     index: "dict[bytes, Node] | None" = None
     """First child by digest, once there are many."""
+    assistants: int = 0
+    """Children with that role, of any kind."""
+    short_leaves: "deque[Node] | None" = None
+    """Generated children below the merge threshold; those no longer leaves go as they are met."""
 
     @property
     def nearest_turn(self) -> "RecordedTurn | None":
@@ -66,14 +71,18 @@ class RecordedTurn(msgspec.Struct, eq=False, kw_only=True):
     end: int
     prompt_messages: int
     response: Message | None
-    running_hash: Any
-    """Digest state after the last token, or None if no event asked for it."""
+    prompt_hash: Any
+    """Digest state after the prompt, or None if the event asked for no check."""
+    end_hash: Any
+    """The same after the output."""
     undelivered: bool
     branch_calls_tool: bool
     """Any turn from the root to here called a tool."""
     branch_ill_formed: bool
     extended: bool = False
     """A later turn has this one above it, so the client must have had it."""
+    merged_by: int = -1
+    """The turn whose rewrite demoted this one, by order."""
 
     @property
     def generated(self) -> int:

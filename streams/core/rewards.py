@@ -14,7 +14,7 @@ from schemas.checks import score
 from schemas.record import NOT_GIVEN, json_text
 
 
-class RewardBook(msgspec.Struct, kw_only=True):
+class RewardBook(msgspec.Struct, kw_only=True, omit_defaults=True):
     """Every reward folded in, in the order of the log."""
 
     value: float | None = None
@@ -28,16 +28,17 @@ class RewardBook(msgspec.Struct, kw_only=True):
 
     def add(
         self,
-        reward_id: str,
+        reward_id: str | None,
         reward: float | dict[str, Any] | None,
         *,
         turn_id: str | None = None,
         final: bool = True,
     ) -> None:
-        """Fold one reward in; nothing happens if its id is known."""
+        """Fold one reward in; nothing happens if its id is known. No id: it is its own."""
         if reward_id in self.seen:
             return
-        self.seen.add(reward_id)
+        if reward_id is not None:
+            self.seen.add(reward_id)
         number = score(reward)
         if turn_id is not None:
             self.of_turns.pop(turn_id, None)
@@ -48,6 +49,11 @@ class RewardBook(msgspec.Struct, kw_only=True):
         self.payload = json_text(reward) if isinstance(reward, dict) else NOT_GIVEN
         self.has_final = self.has_final or final
         self.invalid = number is None
+
+    def fall_back_to(self, default: float | None) -> None:
+        """A session without a reward takes the default, and still says what was given."""
+        if self.value is None:
+            self.value = default
 
     def of(self, turn_ids: list[str]) -> dict[str, float] | None:
         """The rewards of these turns, or none."""

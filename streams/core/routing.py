@@ -7,7 +7,7 @@ merge it onto the one short leaf it rewrites.
     system S ─ user u ─ assistant "ok"      recorded
     system S ─ user u ─ assistant "ok "     replayed: merge onto that leaf, or mount beside it
 
-Invariant: routing reads the tree and changes nothing. A delta's kept messages need no walk: the
+Invariant: routing changes nothing that shows. A delta's kept messages need no walk: the
 path of its base never changes, because only leaves are rewritten.
 """
 
@@ -43,6 +43,8 @@ def route(
             answer = base.node
             if node.children[0] is answer and answer.turn is base and answer.replayable:
                 node = answer
+                if not node.children and (not new or new[0].role != "assistant"):
+                    return Place(node, new, None)
             else:
                 # Looked up like any replayed message: a twin that came first is the first
                 # match, and a rewritten leaf is none.
@@ -79,18 +81,21 @@ def first_match(node: Node, message: Message) -> Node | None:
 
 def rewritten_leaf(node: Node, policy: Policy) -> Node | None:
     """The leaf that an unknown assistant message at this place rewrites, if the policy merges."""
-    if policy.merge == "never" or policy.fork_threshold_tokens <= 0:
+    leaves = node.short_leaves
+    if leaves is None or policy.merge == "never":
         return None
-    assistants = [child for child in node.children if child.role == "assistant"]
-    eligible = [
-        child
-        for child in assistants
-        if child.turn is not None
-        and not child.children
-        and child.turn.generated < policy.fork_threshold_tokens
-    ]
-    rivals = assistants if policy.merge == "only_assistant_child" else eligible
-    return eligible[0] if len(rivals) == 1 and eligible else None
+    if policy.merge == "only_assistant_child" and node.assistants != 1:
+        return None
+    # A leaf that was continued or rewritten never becomes one again, so it is looked at once.
+    while leaves and not _stands(leaves[0]):
+        leaves.popleft()
+    while leaves and not _stands(leaves[-1]):
+        leaves.pop()
+    return leaves[0] if len(leaves) == 1 else None
+
+
+def _stands(leaf: Node) -> bool:
+    return leaf.turn is not None and not leaf.children
 
 
 def _ancestor(base: RecordedTurn, depth: int) -> Node:

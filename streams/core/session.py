@@ -72,7 +72,8 @@ def apply(
         row = error.code if state is not None else None
         return state, Effects(row=row, refusals=(error,))
     except Exception as error:  # a defect of ours must cost this session, never the worker
-        return _failed(session or _empty(event, position, rules), event, position, error)
+        session = session or _empty(event, position, rules)
+        effects = _failure(session, position, error, getattr(event, "turn_id", None))
     if effects.marker is not None:
         return ClosedSession(marker=effects.marker, rewards=effects.marker.rewards), effects
     if effects.row is not None:
@@ -104,13 +105,16 @@ def count(session: OpenSession, code: str, position: int) -> None:
 
 def finish(session: OpenSession, rules: Rules) -> Effects:
     """Close a session as the end of a file does: completed, unless it said otherwise."""
-    closing = close(
-        session,
-        position=session.newest,
-        unended_status="completed",
-        default_reward=rules.default_reward,
-        implied=session.ended is None,
-    )
+    try:
+        closing = close(
+            session,
+            position=session.newest,
+            unended_status="completed",
+            rules=rules,
+            implied=session.ended is None,
+        )
+    except Exception as error:  # as in `apply`
+        return _failure(session, session.newest, error)
     return closed_with(closing)
 
 
@@ -159,15 +163,14 @@ def _turn(session: OpenSession, event: Turn, position: int, _: Rules) -> Effects
     session.numbering.add(event.source, event.seq)
     recorded.undelivered = recorded.undelivered or event.turn_id in session.undelivered
     if event.reward is not None or event.reward_invalid:
-        session.rewards.add(f"turn:{event.turn_id}", event.reward, turn_id=event.turn_id)
+        session.rewards.add(None, event.reward, turn_id=event.turn_id)
     return KEPT
 
 
 def _reward(session: OpenSession, event: Reward, position: int, rules: Rules) -> Effects:
-    reward_id = event.reward_id or f"@{position}"
-    if reward_id in session.rewards.seen:
+    if event.reward_id in session.rewards.seen:
         return _counted(session, DUPLICATE, position)
-    session.rewards.add(reward_id, event.reward, turn_id=event.turn_id, final=event.final)
+    session.rewards.add(event.reward_id, event.reward, turn_id=event.turn_id, final=event.final)
     if session.ended is not None and event.turn_id is None and event.final:
         return _closed(session, position, rules)
     return KEPT
@@ -214,11 +217,10 @@ def _ended(session: OpenSession, event: SessionEnded, position: int, rules: Rule
     session.ended = event
     if event.reward is not None or event.reward_invalid:
         session.rewards.add("end", event.reward)
-    trains = event.end_status in session.policy.train_statuses
-    needs_reward = trains and event.accepted and not event.will_retry
     pending = event.reward_pending
     if pending is None:
-        pending = needs_reward and not session.rewards.has_final
+        trains = event.end_status in session.policy.train_statuses
+        pending = trains and not session.rewards.has_final
     if pending:
         return KEPT
     return _closed(session, position, rules)
@@ -235,7 +237,7 @@ def _closed(session: OpenSession, position: int, rules: Rules) -> Effects:
         session,
         position=position,
         unended_status="expired",
-        default_reward=rules.default_reward,
+        rules=rules,
     )
     return closed_with(closing)
 
@@ -245,19 +247,13 @@ def _counted(session: OpenSession, code: str, position: int) -> Effects:
     return Effects(row=code, ignored=True)
 
 
-def _failed(
-    session: OpenSession, event: Event, position: int, error: Exception
-) -> tuple[State, Effects]:
+def _failure(
+    session: OpenSession, position: int, error: Exception, turn_id: str | None = None
+) -> Effects:
     failure = f"{type(error).__name__}: {error}"[:1000]
-    refusal = BadEvent(
-        "core_failure",
-        failure,
-        session_id=session.session_id,
-        turn_id=getattr(event, "turn_id", None),
-    )
+    refusal = BadEvent("core_failure", failure, session_id=session.session_id, turn_id=turn_id)
     closing = close_after_failure(session, position=position, failure=failure)
-    effects = closed_with(closing, refusal)
-    return ClosedSession(marker=closing.marker, rewards=closing.marker.rewards), effects
+    return closed_with(closing, refusal)
 
 
 def _merged_identity(
@@ -281,7 +277,7 @@ def _merged_identity(
 
 def _policy(event: SessionOpened) -> Any:
     try:
-        return policy_from(event.policy or {})
+        return policy_from({} if event.policy is None else event.policy)
     except BadPolicy as error:
         raise BadEvent("invalid_field", str(error)) from None
 

@@ -29,6 +29,8 @@ class Rules:
     default_reward: float | None = None
     """For sessions that end without a reward; none: they give no sample."""
     limits: Limits = DEFAULT_LIMITS
+    trace_share: float = 0.0
+    """Part of the sessions that leave a trace; above 0, failures and eval sessions all do."""
     turn_age_ms_max: int | None = None
     """A turn that was finished longer than this before it was logged is `too_old`."""
 
@@ -65,6 +67,8 @@ class Marker(msgspec.Struct, frozen=True, kw_only=True):
     session_id: str
     key: str
     """Under which its samples were sent."""
+    first: int
+    """Position of the session's first row."""
     closed_at: int
     """Position of the event that closed it; at or below it an event is a replay."""
     samples: list[tuple[str, list[str]]]

@@ -15,6 +15,7 @@ Invariants: a turn's class never changes; only a leaf is ever demoted; a refused
 the tree as it was. Nothing recurses.
 """
 
+from collections import deque
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -58,15 +59,17 @@ class Tree:
         place = route(self.root, base, kept_messages, new, self.policy)
         above = place.node.nearest_turn
         tokens = _join(turn, base, above)
-        running_hash = _checked_hash(turn, base, above, tokens)
+        prompt_state = _checked_hash(turn, base, above, tokens)
         added = len(tokens.tail) // ID_BYTES + turn.output_ids.size
         size = _stored_bytes(turn, place, response) + ID_BYTES * added
         self._check_budget(len(place.rest) + 1, added, size)
 
         node = self._mount(place, response)
         output = turn.output_ids.tobytes()
-        if running_hash is not None:
-            running_hash.update(output)
+        end_state = None
+        if prompt_state is not None:
+            end_state = prompt_state.copy()
+            end_state.update(output)
         recorded = RecordedTurn(
             event=without_prompt(turn),
             order=len(self.turns),
@@ -80,13 +83,15 @@ class Tree:
             end=tokens.prompt_len + turn.output_ids.size,
             prompt_messages=node.depth - 1,
             response=response,
-            running_hash=running_hash,
+            prompt_hash=prompt_state,
+            end_hash=end_state,
             undelivered=not turn.delivered,
             branch_calls_tool=(response is not None and response.calls_tool)
             or (above is not None and above.branch_calls_tool),
             branch_ill_formed=turn.ill_formed or (above is not None and above.branch_ill_formed),
         )
         node.turn = recorded
+        self._note_leaf(node, recorded)
         if above is not None:
             above.extended = True
         self.turns[turn.turn_id] = recorded
@@ -128,11 +133,23 @@ class Tree:
             )
             raise BadEvent("oversize", detail)
 
+    def _note_leaf(self, leaf: Node, turn: RecordedTurn) -> None:
+        """Remember a leaf short enough to be merged, where a rewrite of it would arrive."""
+        if turn.generated >= self.policy.fork_threshold_tokens:
+            return
+        parent = leaf.parent
+        assert parent is not None, "a leaf hangs from something"
+        if parent.short_leaves is None:
+            parent.short_leaves = deque()
+        parent.short_leaves.append(leaf)
+
     def _mount(self, place: Place, response: Message | None) -> Node:
         node, rest = place.node, place.rest
         if place.rewrites is not None:
             node.index = None
             node = place.rewrites
+            assert node.turn is not None, "only a generated leaf is rewritten"
+            node.turn.merged_by = len(self.turns)
             node.merged, node.turn = node.turn, None
             node.message, node.replayable = rest[0], True
             rest = rest[1:]
@@ -147,6 +164,8 @@ class Tree:
 def _child(parent: Node, message: Message | None, role: str | None, *, replayable: bool) -> Node:
     node = Node(parent, message, role, replayable, parent.depth + 1)
     parent.children.append(node)
+    if role == "assistant":
+        parent.assistants += 1
     if parent.index is not None and replayable and message is not None:
         parent.index.setdefault(message.digest, node)
     return node
@@ -162,6 +181,8 @@ class _Tokens(msgspec.Struct, frozen=True):
     at: int
     tail: bytes
     """The prompt from `at` on; everything before it is in `origin`."""
+    from_above: bool
+    """Whether `origin` is the sequence of the turn above, not the base's."""
 
 
 def _join(turn: Turn, base: RecordedTurn | None, above: RecordedTurn | None) -> _Tokens:
@@ -179,8 +200,9 @@ def _join(turn: Turn, base: RecordedTurn | None, above: RecordedTurn | None) -> 
             shared = shared_length(above.block, 0, above.end, whole)
         if shared >= kept:
             tail = suffix[(shared - kept) * ID_BYTES :]
-            return _Tokens(prompt_len, shared, above.block, shared, tail)
-    return _Tokens(prompt_len, shared, base.block if base is not None else None, kept, suffix)
+            return _Tokens(prompt_len, shared, above.block, shared, tail, True)
+    origin = base.block if base is not None else None
+    return _Tokens(prompt_len, shared, origin, kept, suffix, False)
 
 
 def _checked_hash(
@@ -188,12 +210,9 @@ def _checked_hash(
 ) -> Any:
     if turn.prompt_digest is None:
         return None
-    held = above if above is not None and above.block is tokens.origin else base
-    if held is not None and held.end == tokens.at and held.running_hash is not None:
-        running = held.running_hash.copy()
-    else:
-        running = prompt_hash()
-        running.update(read(tokens.origin, 0, tokens.at))
+    running, done = _known_hash(above if tokens.from_above else base, tokens.at)
+    if done < tokens.at:
+        running.update(read(tokens.origin, done, tokens.at))
     running.update(tokens.tail)
     if running.digest() != turn.prompt_digest:
         detail = (
@@ -202,6 +221,18 @@ def _checked_hash(
         )
         raise BadEvent("digest_mismatch", detail)
     return running
+
+
+def _known_hash(held: RecordedTurn | None, same: int) -> tuple[Any, int]:
+    """The digest of as much of the first `same` tokens as some turn above was checked for."""
+    while held is not None:
+        if held.end_hash is not None and held.end <= same:
+            return held.end_hash.copy(), held.end
+        if held.prompt_hash is not None and held.prompt_len <= same:
+            return held.prompt_hash.copy(), held.prompt_len
+        same = min(same, held.shared)
+        held = held.above
+    return prompt_hash(), 0
 
 
 def _classify(turn: Turn, above: RecordedTurn | None, shared: int, policy: Policy) -> Attach:

@@ -6,7 +6,7 @@ Invariant: a redelivery changes nothing; two contents under one id never pass as
 import numpy as np
 
 from schemas.events import Turn
-from streams.core.delta import read
+from streams.core.delta import prompt_hash, read
 from streams.core.messages import read_message
 from streams.core.recorded import RecordedTurn
 from streams.core.tree import Tree
@@ -19,6 +19,12 @@ def check_twin(tree: Tree, known: RecordedTurn, event: Turn) -> None:
     prompt = event.prompt_ids.tobytes()
     if base is not None:
         prompt = read(base.block, 0, event.kept_ids or 0) + prompt
+    if event.prompt_digest is not None:
+        running = prompt_hash()
+        running.update(prompt)
+        if running.digest() != event.prompt_digest:
+            detail = "the event's `prompt_digest` is not that of its own prompt"
+            raise BadEvent("digest_mismatch", detail)
     digest = None
     if event.response_message:
         digest = read_message(event.response_message, tree.policy.identity).digest
