@@ -1,7 +1,7 @@
-"""What no other test of the core would notice if it were wrong: wide nodes, joins, ownership.
+"""Small direct tests of what the worked cases do not reach: wide nodes, joins, ownership.
 
-Each test here answers an error planted by `make mutants`; the life of a session has its own
-file beside this one.
+Each answers an error planted by `make mutants`; the life of a session has its own file beside
+this one.
 """
 
 from itertools import product
@@ -76,6 +76,22 @@ def test_a_leaf_without_response_that_was_merged_is_found_by_its_text() -> None:
     assert drawn_ledger(run.closed[0]) == "t1 root 0/1 merged 1\nt2 root 4/4\nt3 extend 5/5"
 
 
+@pytest.mark.parametrize(("continued", "rewritten"), [("ok", "hm"), ("hm", "ok")])
+def test_a_continued_answer_does_not_stand_in_the_way_of_merging_the_other(
+    continued: str, rewritten: str
+) -> None:
+    run = linearized(
+        session(
+            turn("<u>", "ok"),
+            turn("<u>", "hm"),
+            turn(f"<u>{{{continued}}}(x)", "one"),
+            turn(f"<u>{{{rewritten} }}(y)", "two"),
+        )
+    )
+    merged = {row["turn_id"] for row in run.ledger if "merged" in row.get("untrained", {})}
+    assert merged == {"t1" if rewritten == "ok" else "t2"}
+
+
 # --- budgets -------------------------------------------------------------------------------------
 
 
@@ -140,6 +156,19 @@ def test_a_delta_is_joined_to_its_base_and_compared_with_the_turn_above() -> Non
     assert short.dead_letters == []
     assert short.samples == full.samples
     assert drawn_ledger(short.closed[0]) == ("t1 root 0/3 realigned 3\nt2 root 3/3\nt3 realign 5/5")
+
+
+def test_a_digest_is_checked_over_the_ids_as_they_are_behind_a_divergence() -> None:
+    # `ok}` of t1 drifts in t2, which asks for no check; t3 repeats t2.
+    t1, t2, t3, end = session(
+        turn("<u>", "ok"),
+        turn("<u>{ok}(x)", "mid", drift=insert(5)),
+        turn("<u>{ok}(x){mid}(y)", "done", drift=insert(5)),
+    )
+    checked = [event | {"prompt_digest": digest(event["prompt_ids"])} for event in (t1, t3)]
+    run = linearized([checked[0], t2, checked[1], end])
+    assert codes(run.dead_letters) == []
+    assert [row["attach"] for row in run.ledger] == ["root", "realign", "extend"]
 
 
 def test_a_long_path_is_read_back_whole_though_it_came_in_many_pieces() -> None:

@@ -1,7 +1,7 @@
-"""What no other test of the core would notice if it were wrong: the life of a session.
+"""Small direct tests of what the worked cases do not reach: the life of a session.
 
-Each test here answers an error planted by `make mutants`. An event's position in the log is its
-place in the list, from 1.
+Each answers an error planted by `make mutants`. An event's position in the log is its place in
+the list, from 1.
 """
 
 import json
@@ -17,7 +17,7 @@ from streams.core.policy import PROFILES
 from streams.core.session import Row, finish, restore
 from streams.core.state import OpenSession, Rules
 from tests.core.golden import decoded
-from tests.core.notation import Json, drawn_ledger, ended, session, turn
+from tests.core.notation import Json, drawn_ledger, drawn_samples, ended, session, turn
 from tests.harness import Linearized, linearized
 
 T1, T2, END = session(turn("«S»<u>", "ok"), turn("«S»<u>{ok}(x)", "done"))
@@ -268,6 +268,13 @@ def test_a_hole_in_the_numbering_costs_what_the_policy_says(gaps: str, ledger: s
     run = linearized([*NUMBERED, END], gaps=gaps)
     assert run.closed[0]["gaps"] == 1
     assert drawn_ledger(run.closed[0]) == ledger
+
+
+def test_what_a_turn_behind_the_hole_rewrites_still_trains() -> None:
+    rewrite = turn("«S»<u>{ok }(x)", "done", turn_id="t2", source="a", seq=3)
+    run = linearized([NUMBERED[0], rewrite, END], gaps="prefix")
+    assert drawn_samples(run.samples) == "«S»<u>{[ok}]  reward 1"
+    assert drawn_ledger(run.closed[0]) == "t1 root 3/3\nt2 root 0/5 gap 5"
 
 
 def test_fewer_turns_than_the_end_names_are_a_gap() -> None:

@@ -1,0 +1,1 @@
+"""Named errors, planted one at a time in a copy of the project; each must fail a test."""

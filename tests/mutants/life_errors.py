@@ -1,0 +1,301 @@
+"""Errors in the life of a session: duplicates, lateness, rewards, closing, purging."""
+
+from tests.mutants.mutant import in_file
+
+HOLES = ("tests/core/test_holes_life.py", "tests/core/test_holes.py")
+GOLDEN = ("tests/core/test_fine_print.py", "tests/core/test_worked_cases.py")
+
+SESSION = in_file(
+    "streams/core/session.py",
+    HOLES + GOLDEN,
+    {
+        "duplicate-turn-taken-as-new": (
+            "known = session.tree.turns.get(event.turn_id)",
+            "known = None",
+        ),
+        "turn-after-the-end-accepted": (
+            "    if session.ended is not None:\n        raise BadEvent(",
+            "    if False:\n        raise BadEvent(",
+        ),
+        "duplicate-after-the-end-is-late": (
+            "    if known is not None:\n",
+            "    if known is not None and session.ended is None:\n",
+        ),
+        "refused-turn-leaves-its-identity": (
+            "    identity = _merged_identity(session, event)\n"
+            "    recorded = session.tree.add(event, position)\n",
+            "    session.identity = identity = _merged_identity(session, event)\n"
+            "    recorded = session.tree.add(event, position)\n",
+        ),
+        "undelivered-ahead-of-its-turn-forgotten": (
+            "recorded.undelivered or event.turn_id in session.undelivered",
+            "recorded.undelivered",
+        ),
+        "expiry-not-guarded-by-the-newest-row": (
+            "if event.last_offset != session.newest:",
+            "if event.last_offset is None:",
+        ),
+        "stale-expiry-moves-the-newest-row": (
+            "    if effects.row is not None:\n",
+            "    if effects is not None:\n",
+        ),
+        "refused-event-does-not-move-the-newest-row": (
+            "        session.refused += 1\n    session.newest = position\n",
+            "        session.refused += 1\n",
+        ),
+        "refused-event-not-counted": (
+            "count(state, error.code, position)",
+            "state.newest = position",
+        ),
+        "counts-not-restored": (
+            "count(state, row.code, row.position)",
+            "pass",
+        ),
+        "replay-at-the-newest-row-applied-again": (
+            "position <= state.newest",
+            "position < state.newest",
+        ),
+        "pending-end-closes-at-once": (
+            "    if pending:\n",
+            "    if pending and session.rewards.has_final:\n",
+        ),
+        "known-reward-overrules-pending": (
+            "    if pending is None:\n",
+            "    if pending is None or session.rewards.has_final:\n",
+        ),
+        "untrained-status-waits-for-a-reward": (
+            "pending = trains and not session.rewards.has_final",
+            "pending = not session.rewards.has_final",
+        ),
+        "provisional-reward-closes": (
+            "event.turn_id is None and event.final:",
+            "event.turn_id is None:",
+        ),
+        "turn-reward-closes": (
+            "event.turn_id is None and event.final:",
+            "event.final:",
+        ),
+        "repeated-reward-closes": (
+            "if event.reward_id in session.rewards.seen:",
+            "if event.reward_id in session.rewards.seen and session.ended is None:",
+        ),
+        "second-end-replaces-the-first": (
+            "if session.ended is not None:\n        return _counted(",
+            "if session.ended is not None and event == session.ended:\n        return _counted(",
+        ),
+        "opening-beats-the-command-line": (
+            "event.policy is not None and not rules.forced_policy:\n"
+            "        session.policy = session.tree.policy",
+            "event.policy is not None:\n        session.policy = session.tree.policy",
+        ),
+        "any-event-begins-a-session": (
+            "if not self_contained and not isinstance(event, SessionOpened | SessionEnded):",
+            "if isinstance(event, Turn) and not self_contained:",
+        ),
+    },
+)
+
+TWINS = in_file(
+    "streams/core/twins.py",
+    HOLES + GOLDEN,
+    {
+        "forked-turn-id-accepted": ("    if differing:\n", "    if len(differing) > 4:\n"),
+        "twin-with-another-prompt-accepted": (
+            '"prompt": prompt == read(known.block, 0, known.prompt_len),',
+            '"prompt": True,',
+        ),
+        "twin-with-another-output-accepted": (
+            '"output_ids": event.output_ids.tobytes() == read(',
+            '"output_ids": True or read(',
+        ),
+        "twin-with-other-logprobs-accepted": (
+            "np.array_equal(told, event.logprobs)",
+            "told.size == event.logprobs.size",
+        ),
+        "twin-without-logprobs-accepted": (
+            '"logprobs": (told is None) == (event.logprobs is None)\n',
+            '"logprobs": True\n',
+        ),
+        "twin-with-another-response-accepted": (
+            '"response_message": digest == (known.response.digest if known.response else None),',
+            '"response_message": True,',
+        ),
+    },
+)
+
+REWARDS = in_file(
+    "streams/core/rewards.py",
+    HOLES,
+    {
+        "no-reward-becomes-zero": (
+            "    value: float | None = None\n",
+            "    value: float | None = 0.0\n",
+        ),
+        "repeated-reward-id-replaces": (
+            "self.seen.add(reward_id)",
+            "pass",
+        ),
+        "default-reward-beats-the-given-one": (
+            "        if self.value is None:\n            self.value = default",
+            "        if default is not None:\n            self.value = default",
+        ),
+        "first-reward-stays": (
+            "        self.value = number\n",
+            "        self.value = number if self.value is None else self.value\n",
+        ),
+        "final-reward-forgotten-by-a-provisional-one": (
+            "self.has_final = self.has_final or final",
+            "self.has_final = final",
+        ),
+        "turn-reward-taken-for-the-sessions": (
+            "                self.of_turns[turn_id] = number\n            return\n",
+            "                self.of_turns[turn_id] = number\n",
+        ),
+        "reward-that-is-no-number-not-told": (
+            "self.invalid = number is None",
+            "self.invalid = False",
+        ),
+    },
+)
+
+AFTER_CLOSE = in_file(
+    "streams/core/after_close.py",
+    HOLES,
+    {
+        "late-reward-forgets-the-ones-before": (
+            "        return state.rewards.copy()\n",
+            "        return state.marker.rewards.copy()\n",
+        ),
+        "late-reward-written-into-the-marker": (
+            "        return state.rewards.copy()\n",
+            "        return state.rewards\n",
+        ),
+        "replayed-late-reward-over-the-newest-book": (
+            "book = state.marker.rewards.copy()",
+            "book = state.rewards.copy()",
+        ),
+        "replayed-late-reward-meets-itself": (
+            "if at < position:",
+            "if at <= position:",
+        ),
+        "late-share-over-the-revised-samples": (
+            "share(book.value, len(marker.samples), marker.reward_share)",
+            "share(book.value, len(revised), marker.reward_share)",
+        ),
+        "turn-reward-revises-every-sample": (
+            "if event.turn_id is None or event.turn_id in turns",
+            "if event.turn_id is None or turns",
+        ),
+        "turn-after-the-close-passes-silently": (
+            'raise BadEvent("late_turn", "the session is closed; the turn cannot train")',
+            "return state, NOTHING",
+        ),
+        "redelivered-turn-after-the-close-is-late": (
+            "if isinstance(event, Turn) and not _trained(marker, event.turn_id):",
+            "if isinstance(event, Turn):",
+        ),
+        "replay-at-the-close-applied-again": (
+            "if position <= marker.closed_at:",
+            "if position < marker.closed_at:",
+        ),
+        "replay-below-the-close-taken-for-late": (
+            "if position <= marker.closed_at:",
+            "if position < 0:",
+        ),
+        "late-reward-without-samples-passes-silently": (
+            "    if not revised:\n",
+            "    if not revised and marker.samples:\n",
+        ),
+    },
+)
+
+CLOSING = in_file(
+    "streams/core/closing.py",
+    HOLES + GOLDEN,
+    {
+        "eval-before-rejected": (
+            '    if status == "rejected" or',
+            '    if session.identity.get("split") == "eval" and not policy.eval_samples:\n'
+            '        return "eval"\n'
+            '    if status == "rejected" or',
+        ),
+        "status-before-eval": (
+            '    if session.identity.get("split") == "eval" and not policy.eval_samples:\n',
+            "    if status not in policy.train_statuses:\n"
+            '        return "status"\n'
+            '    if session.identity.get("split") == "eval" and not policy.eval_samples:\n',
+        ),
+        "no-reward-before-status": (
+            "    if status not in policy.train_statuses:\n",
+            "    if policy.require_reward and session.rewards.value is None:\n"
+            '        return "no_reward"\n'
+            "    if status not in policy.train_statuses:\n",
+        ),
+        "gap-before-no-reward": (
+            "    if policy.require_reward and session.rewards.value is None:\n",
+            '    if gaps and policy.gaps == "reject":\n'
+            '        return "gap"\n'
+            "    if policy.require_reward and session.rewards.value is None:\n",
+        ),
+        "gap-not-rejected": (
+            'if gaps and policy.gaps == "reject":',
+            'if gaps and policy.gaps == "prefix":',
+        ),
+        "retried-session-trains": (
+            "(ended.will_retry or not ended.accepted)",
+            "(not ended.accepted)",
+        ),
+        "sample-of-exactly-the-limit-left-out": (
+            "if size <= session.limits.sample_bytes:",
+            "if size < session.limits.sample_bytes:",
+        ),
+        "oversize-sample-missing-from-the-ledger": (
+            "        leave_out(segment)\n",
+            "",
+        ),
+    },
+)
+
+GAPS = in_file(
+    "streams/core/gaps.py",
+    HOLES,
+    {
+        "turns-named-at-the-end-not-missed": (
+            "last = dict(named or {})",
+            "last = {source: 0 for source in named or {}}",
+        ),
+    },
+)
+
+PARTITION = in_file(
+    "streams/core/partition.py",
+    (*HOLES, "tests/core/test_life_claims.py"),
+    {
+        "purge-takes-a-marker-with-a-late-reward-above": (
+            "isinstance(state, OpenSession) or state.newest >= floor",
+            "isinstance(state, OpenSession) or state.marker.closed_at >= floor",
+        ),
+        "purge-takes-a-marker-at-the-floor": (
+            "isinstance(state, OpenSession) or state.newest >= floor",
+            "isinstance(state, OpenSession) or state.newest > floor",
+        ),
+        "purge-looks-at-the-newest-row-of-an-open-session": (
+            "        return state.first < floor\n",
+            "        return state.newest < floor\n",
+        ),
+        "replayed-purge-forgets-who-was-open": (
+            "return state.marker.closed_at > position and state.marker.first < floor",
+            "return False",
+        ),
+        "event-below-the-floor-processed": (
+            "if position < self.floor:",
+            "if position < 0:",
+        ),
+        "unreadable-event-not-counted": (
+            "        count(state, error.code, position)\n",
+            "",
+        ),
+    },
+)
+
+LIFE = (*SESSION, *TWINS, *REWARDS, *AFTER_CLOSE, *CLOSING, *GAPS, *PARTITION)
