@@ -1,4 +1,4 @@
-# Plain `make` lists the targets. `make demo` and `make test` need Python 3.11+, make and git.
+# Plain `make` lists the targets. They need Python 3.11+, make and git; `make test` also Java 17+ and Maven.
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
@@ -10,7 +10,7 @@ READY := .venv/.ready
 # More words for the command of a target, e.g. `make test ARGS="-k tree"`.
 ARGS ?=
 
-.PHONY: help venv demo test check format mutants bench-core lock wheel clean
+.PHONY: help venv demo test broker check format mutants bench-core lock wheel clean
 
 help: ## this list
 	@sed -nE 's/^([a-z-]+):[^#]*## (.*)/\1|\2/p' Makefile | while IFS='|' read -r name text; do \
@@ -38,10 +38,14 @@ demo: $(READY) ## one recorded agent session, drawn, and the training samples ma
 	@echo "\$$ turnstream linearize examples/session.jsonl"
 	@$(BIN)/turnstream linearize examples/session.jsonl
 
-# No test starts a broker yet, so a machine without Java is told what it lacks and goes on.
+# Some tests start a real broker; its jars are fetched once, into .venv.
 test: $(READY) ## every test; ARGS="-k tree" runs a part
-	@tools/need-java || echo "Going on without: no test here needs them yet."
+	@tools/need-java
 	@$(BIN)/python -m pytest $(ARGS)
+
+broker: $(READY) ## a real Kafka broker on 127.0.0.1:9092, in the foreground; its data stays
+	@tools/need-java
+	@$(BIN)/python -m tests.kafka.foreground $(ARGS)
 
 check: $(READY) ## format, lint and types, changing nothing
 	@$(BIN)/ruff format --check .
@@ -71,5 +75,5 @@ wheel: $(READY) ## build the wheel into dist/
 	@$(BIN)/python -m hatchling build -t wheel -d dist
 
 clean: ## remove .venv and everything else the targets made
-	@rm -rf .venv dist .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	@rm -rf .venv dist .broker .hypothesis .mypy_cache .pytest_cache .ruff_cache
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -61,7 +61,7 @@ class Settings:
     topic_prefix: str = "turnstream"
     """Topics are `<prefix>.turns` and so on; another prefix is another, separate log."""
     partitions: int = 16
-    """Of turns, samples, traces and the changelog: the most workers that can share the work.
+    """Of every topic but trained and control: the most workers that can share the work.
     It never changes, since a session would move to another partition."""
     replication: int | None = None
     """Copies of every topic; unset: 3, or as many as there are brokers."""

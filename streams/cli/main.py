@@ -1,22 +1,42 @@
 """The `turnstream` command."""
 
+import importlib
 import os
 import sys
 
 import click
 
-from streams.cli.inspect import inspect
-from streams.cli.linearize import linearize
+# By name and not imported: an offline command must not wait for the Kafka client to load.
+COMMANDS = {
+    "linearize": "streams.cli.linearize",
+    "inspect": "streams.cli.inspect",
+    "topics": "streams.cli.topics",
+    "replay": "streams.cli.replay",
+    "tail": "streams.cli.tail",
+    "processor": "streams.cli.processor",
+}
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+class Commands(click.Group):
+    """Loads a command when it is asked for."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """In the order a user meets them."""
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """The function that has the command's name, in the command's module."""
+        if cmd_name not in COMMANDS:
+            return None
+        command = getattr(importlib.import_module(COMMANDS[cmd_name]), cmd_name)
+        assert isinstance(command, click.Command)
+        return command
+
+
+@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="turnstream", prog_name="turnstream")
 def cli() -> None:
     """Record agent turns exactly as sampled; turn them into training samples."""
-
-
-cli.add_command(linearize)
-cli.add_command(inspect)
 
 
 def main() -> None:

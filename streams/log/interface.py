@@ -31,6 +31,28 @@ class Position:
         return f"{self.topic}/{self.partition}/{self.offset}"
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outgoing:
+    """One entry to be written."""
+
+    topic: str
+    key: bytes | None
+    value: bytes | None
+    """None removes the key from a compacted topic."""
+    partition: int | None = None
+    """None: the key decides."""
+    session_id: str | None = None
+    """For errors, where the entry is about a session; so is the turn."""
+    turn_id: str | None = None
+
+    def __str__(self) -> str:
+        """`topic, session s, turn t`, as far as known."""
+        named = [self.topic]
+        named += [f"session {self.session_id}"] if self.session_id else []
+        named += [f"turn {self.turn_id}"] if self.turn_id else []
+        return ", ".join(named)
+
+
 @dataclass(frozen=True, slots=True)
 class Entry:
     """One entry as read."""
@@ -53,7 +75,7 @@ class Reader(Protocol):
 
     @property
     def silent_s(self) -> float:
-        """Seconds since the log last answered; it answers also when there is nothing new."""
+        """Seconds without an answer or an entry; the log answers also when there is nothing new."""
         ...
 
     async def next_batch(self, wait_s: float, entries_max: int = 1000) -> list[Entry]:
@@ -73,20 +95,10 @@ class Reader(Protocol):
 class Log(Protocol):
     """A durable log. Every call is bounded in time and raises `LogAway` at the bound."""
 
-    async def send(
-        self,
-        topic: str,
-        key: bytes | None,
-        value: bytes | None,
-        *,
-        partition: int | None = None,
-        session_id: str | None = None,
-        turn_id: str | None = None,
-    ) -> Awaitable[Position]:
+    async def send(self, outgoing: Outgoing) -> Awaitable[Position]:
         """Hand an entry over, in order; await what comes back to know that it is durable.
 
-        Waits only while buffers are full. Without a partition the key decides. Session and
-        turn are named in errors.
+        Waits only while buffers are full.
 
         Raises:
             TooLarge: over the limit; nothing was sent. The awaitable never raises it.
@@ -94,16 +106,7 @@ class Log(Protocol):
         """
         ...
 
-    async def publish(
-        self,
-        topic: str,
-        key: bytes | None,
-        value: bytes | None,
-        *,
-        partition: int | None = None,
-        session_id: str | None = None,
-        turn_id: str | None = None,
-    ) -> Position:
+    async def publish(self, outgoing: Outgoing) -> Position:
         """`send`, and wait until the entry is durable."""
         ...
 

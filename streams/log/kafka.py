@@ -19,8 +19,8 @@ from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.errors import CommitFailedError, KafkaError, for_code
 
 from streams.errors import LogError
-from streams.log.interface import Position
-from streams.log.kafka_calls import answered, started, stopped
+from streams.log.interface import Outgoing, Position
+from streams.log.kafka_calls import Connected, answered
 from streams.log.kafka_reader import KafkaReader, new_consumer, open_reader
 from streams.log.kafka_writer import KafkaWriter, Sent
 from streams.log.security import client_options
@@ -34,10 +34,9 @@ class KafkaLog:
         """Nothing is connected yet."""
         self._settings = settings
         self._writer = KafkaWriter(settings)
-        self._groups: dict[str, Any] = {}
-        self._asking: Any = None
-        self._admin: Any = None
-        self._connecting = asyncio.Lock()
+        self._admin = Connected(lambda: AIOKafkaAdminClient(**client_options(settings)), settings)
+        self._asking = Connected(lambda: new_consumer(settings), settings)
+        self._groups: dict[str, Connected] = {}
 
     async def __aenter__(self) -> Self:
         """The log, closed at the end of the block."""
@@ -52,37 +51,13 @@ class KafkaLog:
         """Close."""
         await self.close()
 
-    async def send(
-        self,
-        topic: str,
-        key: bytes | None,
-        value: bytes | None,
-        *,
-        partition: int | None = None,
-        session_id: str | None = None,
-        turn_id: str | None = None,
-    ) -> Sent:
+    async def send(self, outgoing: Outgoing) -> Sent:
         """Hand an entry over; await what comes back to know that it is durable."""
-        return await self._writer.send(
-            topic, key, value, partition=partition, session_id=session_id, turn_id=turn_id
-        )
+        return await self._writer.send(outgoing)
 
-    async def publish(
-        self,
-        topic: str,
-        key: bytes | None,
-        value: bytes | None,
-        *,
-        partition: int | None = None,
-        session_id: str | None = None,
-        turn_id: str | None = None,
-    ) -> Position:
+    async def publish(self, outgoing: Outgoing) -> Position:
         """`send`, and wait until the entry is durable."""
-        return await (
-            await self.send(
-                topic, key, value, partition=partition, session_id=session_id, turn_id=turn_id
-            )
-        )
+        return await (await self._writer.send(outgoing))
 
     async def read(self, topic: str, positions: Mapping[int, int]) -> KafkaReader:
         """A reader of the named partitions, each from its position on."""
@@ -134,25 +109,16 @@ class KafkaLog:
     async def close(self) -> None:
         """Send what is left, bounded, and let go."""
         await self._writer.close()
-        async with self._connecting:
-            clients = [self._admin, self._asking, *self._groups.values()]
-            self._admin = self._asking = None
-            self._groups = {}
-        held = [client for client in clients if client is not None]
+        clients = [self._admin, self._asking, *self._groups.values()]
         seconds = self._settings.request_timeout_s
-        await asyncio.gather(*(stopped(client, seconds) for client in held))
+        await asyncio.gather(*(client.close(seconds) for client in clients))
 
     async def _ask(self, what: str, ask: Any) -> Any:
         return await answered(what, ask, self._settings, self._settings.request_timeout_s)
 
     async def _places(self, topic: str) -> list[Any]:
         """The topic's partitions, as the broker has them now."""
-        async with self._connecting:
-            if self._admin is None:
-                admin = AIOKafkaAdminClient(**client_options(self._settings))
-                await started(f"topic {topic}", admin, self._settings)
-                self._admin = admin
-            admin = self._admin
+        admin = await self._admin.client(f"topic {topic}", self._settings.request_timeout_s)
 
         async def describe() -> list[Any]:
             (found,) = await admin.describe_topics([topic])
@@ -164,25 +130,21 @@ class KafkaLog:
         return sorted(await self._ask(f"topic {topic}", describe))
 
     async def _asker(self) -> Any:
-        async with self._connecting:
-            if self._asking is None:
-                asking = new_consumer(self._settings)
-                await started("positions", asking, self._settings)
-                self._asking = asking
-            return self._asking
+        return await self._asking.client("positions", self._settings.request_timeout_s)
 
     async def _group(self, group: str, topic: str) -> Any:
         """The consumer that knows this group's positions on this topic."""
         places = await self._places(topic)
-        async with self._connecting:
-            consumer = self._groups.get(group)
-            if consumer is None:
-                consumer = new_consumer(self._settings, group)
-                await started(f"group {group}", consumer, self._settings)
-                self._groups[group] = consumer
-            missing = set(places) - consumer.assignment()
-            if missing:
-                # Only what is assigned can be committed; what is paused is not fetched.
-                consumer.assign(sorted(consumer.assignment() | missing))
-                consumer.pause(*consumer.assignment())
-            return consumer
+        if group not in self._groups:
+            self._groups[group] = Connected(
+                lambda: new_consumer(self._settings, group), self._settings
+            )
+        consumer = await self._groups[group].client(
+            f"group {group}", self._settings.request_timeout_s
+        )
+        missing = set(places) - consumer.assignment()
+        if missing:
+            # Only what is assigned can be committed; what is paused is not fetched.
+            consumer.assign(sorted(consumer.assignment() | missing))
+            consumer.pause(*consumer.assignment())
+        return consumer

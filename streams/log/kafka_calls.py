@@ -5,18 +5,16 @@ asked, of whom, and the last thing that went wrong.
 """
 
 import asyncio
+import contextlib
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
 from aiokafka.conn import create_conn
 from aiokafka.errors import (
-    AuthenticationFailedError,
-    AuthenticationMethodNotSupported,
     KafkaConnectionError,
     KafkaError,
     KafkaTimeoutError,
     UnknownTopicOrPartitionError,
-    UnsupportedSaslMechanismError,
 )
 
 from streams.errors import LogAway, LogError, WrongTopic
@@ -35,6 +33,8 @@ async def answered(
     """The answer, or `LogAway` after so many seconds; what cannot pass is raised at once."""
     fault: Exception | None = None
     backoff_s = _BACKOFF_FIRST_S
+    clock = asyncio.get_running_loop().time
+    missing_until_s = clock() + min(seconds, settings.request_timeout_s)
     try:
         async with asyncio.timeout(seconds):
             while True:
@@ -44,15 +44,21 @@ async def answered(
                     fault = error
                     if not may_pass(error):
                         raise LogError(f"{what}: {told(error)}") from error
+                if isinstance(fault, UnknownTopicOrPartitionError) and clock() > missing_until_s:
+                    break
                 await asyncio.sleep(backoff_s)
                 backoff_s = min(backoff_s * 2, _BACKOFF_MOST_S)
     except TimeoutError:
-        if isinstance(fault, UnknownTopicOrPartitionError):
-            detail = f"{what}: there is no such topic; create it with `turnstream topics`"
-            raise WrongTopic(detail) from fault
-        last = f": {told(fault)}" if fault is not None else ""
-        detail = f"{what}: no answer from {settings.bootstrap_servers} in {seconds:g} s{last}"
-        raise LogAway(detail) from fault
+        pass
+    if isinstance(fault, UnknownTopicOrPartitionError):
+        detail = f"{what}: there is no such topic; create it with `turnstream topics`"
+        raise WrongTopic(detail) from fault
+    raise _away(what, settings, seconds, fault) from fault
+
+
+def _away(what: str, settings: Settings, seconds: float, fault: Exception | None) -> LogAway:
+    last = f": {told(fault)}" if fault is not None else ""
+    return LogAway(f"{what}: no answer from {settings.bootstrap_servers} in {seconds:.3g} s{last}")
 
 
 def may_pass(error: Exception) -> bool:
@@ -61,13 +67,52 @@ def may_pass(error: Exception) -> bool:
 
 
 def told(error: Exception) -> str:
-    """The error in words: aiokafka's text repeats its number and class."""
-    text = str(error) or getattr(error, "description", "") or repr(error)
-    return f"{type(error).__name__}: {text}"[:400]
+    """The error in words, its class included."""
+    name, text = type(error).__name__, str(error)
+    return (text if name in text else f"{name}: {text}")[:400]
 
 
-async def started(what: str, client: Any, settings: Settings) -> None:
-    """Start a client of aiokafka, once; a failed one is left stopped, so that it does not leak."""
+class Connected:
+    """A client of aiokafka, started by whoever needs it first and shared by all."""
+
+    def __init__(self, make: Callable[[], Any], settings: Settings) -> None:
+        """`make` is called when the client is needed, inside the event loop."""
+        self._make = make
+        self._settings = settings
+        self._starting = asyncio.Lock()
+        self.now: Any = None
+        """The client, if it is started."""
+
+    async def client(self, what: str, seconds: float) -> Any:
+        """The client, started; those who wait for another's attempt wait no longer than theirs."""
+        if self.now is not None:
+            return self.now
+        clock = asyncio.get_running_loop().time
+        deadline_s = clock() + seconds
+        try:
+            async with asyncio.timeout_at(deadline_s):
+                await self._starting.acquire()
+        except TimeoutError:
+            raise _away(what, self._settings, seconds, None) from None
+        try:
+            if self.now is None:
+                made = self._make()
+                await started(what, made, self._settings, max(0.1, deadline_s - clock()))
+                self.now = made
+            return self.now
+        finally:
+            self._starting.release()
+
+    async def close(self, seconds: float) -> None:
+        """Stop the client, if there is one; the next need starts another."""
+        async with self._starting:
+            client, self.now = self.now, None
+            if client is not None:
+                await stopped(client, seconds)
+
+
+async def started(what: str, client: Any, settings: Settings, seconds: float) -> None:
+    """Start a client of aiokafka; a failed one is left stopped, so that it does not leak."""
 
     async def start() -> None:
         try:
@@ -77,7 +122,7 @@ async def started(what: str, client: Any, settings: Settings) -> None:
             raise
 
     try:
-        await answered(what, start, settings, settings.request_timeout_s)
+        await answered(what, start, settings, seconds)
     except BaseException:
         await stopped(client, settings.request_timeout_s)
         raise
@@ -97,7 +142,8 @@ async def stopped(client: Any, seconds: float) -> None:
             sender.sender_task.cancel()
         connection = getattr(client, "client", None) or getattr(client, "_client", None)
         if connection is not None:
-            await connection.close()
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(connection.close(), seconds)
     except (KafkaError, OSError):
         return  # it was on its way out, and nothing can be done about it
 
@@ -109,17 +155,12 @@ async def _refused(settings: Settings) -> None:
     host, _, port = settings.bootstrap_servers.split(",")[0].strip().rpartition(":")
     try:
         connection = await create_conn(host, int(port), **options)
-    except (
-        AuthenticationFailedError,
-        AuthenticationMethodNotSupported,
-        UnsupportedSaslMechanismError,
-    ) as error:
-        raise LogError(f"{host}:{port} refuses {_who(settings)}: {told(error)}") from error
+    except KafkaError as error:
+        if not may_pass(error):
+            raise LogError(f"{host}:{port} refuses {_who(settings)}: {told(error)}") from error
     except OSError as error:
         if type(error).__module__ == "ssl":
             raise LogError(f"{host}:{port}: TLS failed: {error}") from error
-    except KafkaError:
-        return
     else:
         connection.close()
 

@@ -39,14 +39,15 @@ class KafkaReader:
 
     @property
     def silent_s(self) -> float:
-        """Seconds since the broker last answered a fetch."""
+        """Seconds since the broker answered a fetch or the last entry was handed out."""
         polls_ms = [self._consumer.last_poll_timestamp(place) for place in self._places]
         # aiokafka notes the wall clock; the time since then is all that is used of it.
         newest_ms = max((ms for ms in polls_ms if ms is not None), default=None)
         since_batch_s = time.monotonic() - self._heard_s
         if newest_ms is None:
             return since_batch_s
-        return max(0.0, min(since_batch_s, time.time() - newest_ms / 1000))
+        since_poll_s = time.time() - float(newest_ms) / 1000
+        return max(0.0, min(since_batch_s, since_poll_s))
 
     async def next_batch(self, wait_s: float, entries_max: int = 1000) -> list[Entry]:
         """What is there, waiting at most `wait_s` for the first."""
@@ -92,7 +93,7 @@ async def open_reader(settings: Settings, topic: str, positions: Mapping[int, in
     """A reader that stands at these positions, all of which the log holds."""
     what = f"read {topic}"
     consumer = new_consumer(settings)
-    await started(what, consumer, settings)
+    await started(what, consumer, settings, settings.request_timeout_s)
     places = [TopicPartition(topic, partition) for partition in positions]
     try:
         seconds = settings.request_timeout_s

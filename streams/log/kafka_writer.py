@@ -15,6 +15,7 @@ Invariant: two producers of one writer never deliver to a partition at the same 
 """
 
 import asyncio
+import contextlib
 from collections.abc import Generator
 from typing import Any
 
@@ -22,8 +23,8 @@ from aiokafka import AIOKafkaProducer
 from aiokafka.errors import KafkaError
 
 from streams.errors import LogAway, LogError, TooLarge, WrongTopic
-from streams.log.interface import Position
-from streams.log.kafka_calls import answered, started, stopped, told
+from streams.log.interface import Outgoing, Position
+from streams.log.kafka_calls import Connected, answered, may_pass, told
 from streams.log.partitioner import partition_of
 from streams.log.security import client_options
 from streams.settings import FRAMING_BYTES, Settings
@@ -32,9 +33,13 @@ from streams.settings import FRAMING_BYTES, Settings
 class Sent:
     """An entry on its way; awaiting it gives its position once it is durable."""
 
-    def __init__(self, what: str, future: "asyncio.Future[Any]", settings: Settings) -> None:
+    __slots__ = ("_deadline_s", "_future", "_outgoing", "_settings")
+
+    def __init__(
+        self, outgoing: Outgoing, future: "asyncio.Future[Any]", settings: Settings
+    ) -> None:
         """The clock runs from here, not from the first await."""
-        self._what = what
+        self._outgoing = outgoing
         self._future = future
         self._settings = settings
         self._deadline_s = asyncio.get_running_loop().time() + settings.publish_timeout_s
@@ -45,20 +50,21 @@ class Sent:
 
     async def _position(self) -> Position:
         try:
-            async with asyncio.timeout_at(self._deadline_s):
-                # Shielded: giving up the wait does not take the entry back, and a second
-                # await may still learn its position.
-                stored = await asyncio.shield(self._future)
+            if not self._future.done():
+                async with asyncio.timeout_at(self._deadline_s):
+                    # Shielded: giving up the wait does not take the entry back, and a second
+                    # await may still learn its position.
+                    await asyncio.shield(self._future)
+            stored = self._future.result()
         except TimeoutError:
-            detail = (
-                f"{self._what}: not acknowledged by {self._settings.bootstrap_servers} in "
-                f"{self._settings.publish_timeout_s:g} s; it may still be stored"
-            )
-            raise LogAway(detail) from None
+            servers, seconds = self._settings.bootstrap_servers, self._settings.publish_timeout_s
+            detail = f"not acknowledged by {servers} in {seconds:g} s; it may still be stored"
+            raise LogAway(f"publish to {self._outgoing}: {detail}") from None
         except KafkaError as error:
-            raise LogError(f"{self._what}: {told(error)}") from error
+            raise LogError(f"publish to {self._outgoing}: {told(error)}") from error
         if stored.offset < 0:
-            raise LogError(f"{self._what}: stored, but the broker no longer knows where")
+            detail = "stored, but the broker no longer knows where"
+            raise LogError(f"publish to {self._outgoing}: {detail}")
         return Position(stored.topic, stored.partition, stored.offset)
 
 
@@ -68,65 +74,61 @@ class KafkaWriter:
     def __init__(self, settings: Settings) -> None:
         """Nothing is connected yet."""
         self._settings = settings
-        self._producer: Any = None
+        self._connected = Connected(self._new_producer, settings)
         self._spent = False
-        self._changing = asyncio.Lock()
+        self._replacing = asyncio.Lock()
         self._counts: dict[str, int] = {}
 
-    async def send(
-        self,
-        topic: str,
-        key: bytes | None,
-        value: bytes | None,
-        *,
-        partition: int | None,
-        session_id: str | None,
-        turn_id: str | None,
-    ) -> Sent:
+    async def send(self, outgoing: Outgoing) -> Sent:
         """Put the entry into the buffer, in order; refuse it if it can never fit."""
-        size, limit = len(key or b"") + len(value or b""), self.limit_bytes(topic)
-        if size > limit:
-            raise TooLarge(size, limit, session_id=session_id, turn_id=turn_id)
-        what = f"publish to {topic}{_about(session_id, turn_id)}"
+        self._check_size(outgoing)
+        count = self._counts.get(outgoing.topic)
+        if self._connected.now is not None and count is not None and not self._spent:
+            # The usual case, without a timer of its own: aiokafka bounds the wait for room.
+            with contextlib.suppress(KafkaError):  # asked again below, as long as is allowed
+                return await self._handed_over(self._connected.now, outgoing, count)
+        what, seconds = f"publish to {outgoing}", self._settings.publish_timeout_s
+        clock = asyncio.get_running_loop().time
+        deadline_s = clock() + seconds
+        producer = await self._ready(what)
 
-        async def hand_over() -> "asyncio.Future[Any]":
-            producer = await self._ready(what)
-            count = await self._count(producer, topic)
-            place = partition if partition is not None else _place(key, count)
-            if not 0 <= place < count:
-                raise WrongTopic(f"{what}: partition {place} of {count}")
-            future: asyncio.Future[Any] = await producer.send(topic, value, key, place)
-            future.add_done_callback(lambda done: self._settled(producer, done))
-            return future
+        async def hand_over() -> Sent:
+            count = await self._count(producer, outgoing.topic)
+            return await self._handed_over(producer, outgoing, count)
 
-        future = await answered(what, hand_over, self._settings, self._settings.publish_timeout_s)
-        return Sent(what, future, self._settings)
-
-    def limit_bytes(self, topic: str) -> int:
-        """Events have the user's limit; what holds a whole event has room for it."""
-        if topic == self._settings.turns_topic:
-            return self._settings.message_bytes_max
-        return self._settings.record_bytes_max
+        return await answered(what, hand_over, self._settings, max(0.1, deadline_s - clock()))
 
     async def close(self) -> None:
         """Flush, bounded, and let go."""
-        async with self._changing:
-            producer, self._producer = self._producer, None
-            if producer is not None:
-                await stopped(producer, self._settings.publish_timeout_s)
+        await self._connected.close(self._settings.publish_timeout_s)
+
+    async def _handed_over(self, producer: Any, outgoing: Outgoing, count: int) -> Sent:
+        place = _place(outgoing, count)
+        try:
+            future = await producer.send(outgoing.topic, outgoing.value, outgoing.key, place)
+        except KafkaError as error:
+            self._spent = self._spent or not may_pass(error)
+            raise
+        future.add_done_callback(lambda done: self._settled(producer, done))
+        return Sent(outgoing, future, self._settings)
+
+    def _check_size(self, outgoing: Outgoing) -> None:
+        """Events have the user's limit; what holds a whole event has room for it."""
+        event = outgoing.topic == self._settings.turns_topic
+        limit = self._settings.message_bytes_max if event else self._settings.record_bytes_max
+        size = len(outgoing.key or b"") + len(outgoing.value or b"")
+        if size > limit:
+            named = {"session_id": outgoing.session_id, "turn_id": outgoing.turn_id}
+            raise TooLarge(size, limit, **named)
 
     async def _ready(self, what: str) -> Any:
-        if self._producer is not None and not self._spent:
-            return self._producer
-        async with self._changing:
-            if self._producer is not None and self._spent:
-                spent, self._producer = self._producer, None
-                await stopped(spent, self._settings.request_timeout_s)
-            if self._producer is None:
-                producer = self._new_producer()
-                await started(what, producer, self._settings)
-                self._producer, self._spent = producer, False
-            return self._producer
+        """A producer that is not spent."""
+        if self._spent:
+            async with self._replacing:
+                if self._spent:
+                    await self._connected.close(self._settings.request_timeout_s)
+                    self._spent = False
+        return await self._connected.client(what, self._settings.publish_timeout_s)
 
     def _new_producer(self) -> Any:
         compression = self._settings.compression
@@ -142,25 +144,26 @@ class KafkaWriter:
 
     async def _count(self, producer: Any, topic: str) -> int:
         count = len(await producer.partitions_for(topic))
-        known = self._counts.setdefault(topic, count)
-        if count != known:
-            detail = f"{topic} had {known} partitions and now has {count}: its keys have moved"
-            raise WrongTopic(detail)
+        # A topic that the broker made by itself has some count of its own; a count that
+        # changed has moved every key. Either would tear sessions apart.
+        planned = self._settings.partitions if topic == self._settings.turns_topic else count
+        wanted = self._counts.get(topic, planned)
+        if count != wanted:
+            raise WrongTopic(f"{topic} has {count} partitions instead of {wanted}")
+        self._counts[topic] = count
         return count
 
     def _settled(self, producer: Any, future: "asyncio.Future[Any]") -> None:
         # Asking for the exception also marks it as seen, for callers that never look.
         if not future.cancelled() and future.exception() is not None:
-            self._spent = self._spent or producer is self._producer
+            self._spent = self._spent or producer is self._connected.now
 
 
-def _place(key: bytes | None, count: int) -> int:
-    if key is None:
-        raise ValueError("an entry without a key needs an explicit partition")
-    return partition_of(key, count)
-
-
-def _about(session_id: str | None, turn_id: str | None) -> str:
-    named = [f"session {session_id}"] if session_id else []
-    named += [f"turn {turn_id}"] if turn_id else []
-    return ", " + ", ".join(named) if named else ""
+def _place(outgoing: Outgoing, count: int) -> int:
+    if outgoing.partition is None:
+        if outgoing.key is None:
+            raise ValueError("an entry without a key needs an explicit partition")
+        return partition_of(outgoing.key, count)
+    if not 0 <= outgoing.partition < count:
+        raise WrongTopic(f"{outgoing.topic} has no partition {outgoing.partition}, but {count}")
+    return outgoing.partition

@@ -1,0 +1,36 @@
+"""What every command on the log shares: settings from the environment, errors as one line.
+
+Invariant: a broker that is away, a wrong setting or a wrong topic ends a command with exit code
+1 and a text that names it, never with a traceback.
+"""
+
+import asyncio
+import signal
+import sys
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import click
+
+from streams.errors import BadSetting, LogError
+from streams.log.client_logs import silence_client_logs
+from streams.settings import Settings, load_settings
+
+
+def run_on_the_log(work: Callable[[Settings], Coroutine[Any, Any, int]]) -> None:
+    """Run the work and exit with the code it gives."""
+    silence_client_logs()
+    try:
+        code = asyncio.run(work(load_settings()))
+    except (BadSetting, LogError) as error:
+        click.echo(f"turnstream: {error}", err=True)
+        code = 1
+    sys.exit(code)
+
+
+def stop_event() -> asyncio.Event:
+    """Set by Ctrl-C or SIGTERM, for commands that run until they are told to stop."""
+    stop = asyncio.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    return stop

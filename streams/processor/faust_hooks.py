@@ -1,0 +1,93 @@
+"""The private parts of Faust that the processor leans on, each with its reason.
+
+Faust gives the app, the agent, the table, co-partitioned assignment and rebalance signals. Its
+commit, its offset tracking and its recovery lose events when there is backlog at a rebalance, so
+those three are ours, and they need these hooks:
+
+    what                              why, and what breaks without it
+    Recovery.need_recovery            recovery is ours; Faust's re-reads kept partitions whole
+    Consumer.on_buffer_full           a full buffer would put the fetcher to sleep for a second
+    _create_worker_consumer           fetch wait is fixed at 1.5 s there: drained partitions
+                                      hold back the others
+    consumer._commit                  commits what *we* know to be durable
+    consumer._thread                  asks the broker itself for a committed offset; the cache
+                                      may be empty when the first events arrive
+    app._stop_consumer                drain and commit before the consumer goes away
+    consumer cluster metadata         an assignment made without our topics is empty for ever
+
+Invariant: nothing else in the project touches a private name of Faust; another version of Faust
+is refused at the start, because these names mean something in this one only.
+"""
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+import faust
+from aiokafka import TopicPartition
+from faust.tables.recovery import Recovery
+from faust.transport.consumer import Consumer
+from faust.transport.drivers.aiokafka import AIOKafkaConsumerThread
+from faust.types import TP
+
+from streams.errors import TurnstreamError
+
+FAUST_VERSION = "0.15.3"
+
+
+class WrongFaust(TurnstreamError):
+    """Another Faust than the one these hooks were made for."""
+
+
+def install(fetch_wait_ms: int) -> None:
+    """Put the hooks in place, once, before the app starts."""
+    if faust.__version__ != FAUST_VERSION:
+        raise WrongFaust(
+            f"faust-streaming {faust.__version__}; the processor needs {FAUST_VERSION}"
+        )
+    Recovery.need_recovery = lambda self: False  # type: ignore[method-assign]
+    Consumer.on_buffer_full = lambda self, tp: None  # type: ignore[method-assign]
+    create = AIOKafkaConsumerThread._create_worker_consumer
+
+    def create_with_short_wait(self: Any, transport: Any) -> Any:
+        consumer = create(self, transport)
+        consumer._fetch_max_wait_ms = fetch_wait_ms
+        return consumer
+
+    AIOKafkaConsumerThread._create_worker_consumer = create_with_short_wait  # type: ignore[method-assign]
+
+
+async def committed_offset(app: Any, topic: str, partition: int) -> int:
+    """What the group reads next, as the broker tells it; else the log's start."""
+    thread = app.consumer._thread
+    place = TopicPartition(topic, partition)
+    offset = await thread.call_thread(thread._ensure_consumer().committed, place)
+    if offset is not None:
+        return int(offset)
+    place = TP(topic, partition)
+    return int((await app.consumer.earliest_offsets(place))[place])
+
+
+async def commit(app: Any, topic: str, positions: Mapping[int, int]) -> bool:
+    """Commit for the group; False if it was rebalanced meanwhile."""
+    offsets = {TP(topic, partition): offset for partition, offset in positions.items()}
+    return bool(await app.consumer._commit(offsets))
+
+
+def partitions_known(app: Any, topic: str) -> int:
+    """How many partitions of a topic the consumer's own metadata shows."""
+    cluster = app.consumer._thread._ensure_consumer()._client.cluster
+    return len(cluster.partitions_for_topic(topic) or ())
+
+
+def before_consumer_stops(app: Any, finish: Callable[[], Awaitable[None]]) -> None:
+    """Run `finish` while the consumer can still commit."""
+    stop = app._stop_consumer
+
+    async def stop_after_finishing() -> None:
+        if app._consumer is not None:
+            app._consumer.stop_flow()
+            app.flow_control.suspend()
+            await finish()
+        await stop()
+
+    app._stop_consumer = stop_after_finishing

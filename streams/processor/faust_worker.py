@@ -1,0 +1,300 @@
+"""One worker process: Faust's events and signals around a `Worker`.
+
+    turns ──► agent ──► continuity check ──► worker ──► rows (changelog), samples, dead letters
+                             │ gap: seek back
+    every second: commit what is durable, look for stuck partitions, sweep
+
+Invariants: an event is processed only if it is the one that had to come next, and only when its
+partition's state is loaded; an offset is committed only when all that follows from it is
+durable; anything unexpected ends the process, and a fresh one goes on from the last commit.
+"""
+
+import asyncio
+import os
+import sys
+import time
+from collections import Counter
+from typing import Any, NoReturn
+
+from aiohttp import web
+from faust.types import TP
+
+from schemas import codec
+from streams.core.policy import PROFILES
+from streams.core.state import Rules
+from streams.log.interface import Log
+from streams.log.keys import event_key
+from streams.processor import faust_hooks
+from streams.processor.faust_app import build_app, build_table, turns_topic
+from streams.processor.health import Progress, serve
+from streams.processor.offsets import Arrival, Offsets
+from streams.processor.outlet import Outlet
+from streams.processor.recovery import recover
+from streams.processor.sweep import due_purge, expired_sessions
+from streams.processor.worker import Incoming, Worker
+from streams.settings import Settings
+
+EXIT_FAILED = 70
+"""Something unexpected: nothing was committed past it."""
+EXIT_NO_TOPICS = 76
+"""The consumer does not see our topics: it would be assigned nothing, for ever."""
+_ASK_AGAIN_S = 60.0
+"""Before an expiry is published once more for the same silence."""
+
+
+def die(why: str, code: int = EXIT_FAILED) -> NoReturn:
+    """End the process now; state that may be wrong must not be used once more."""
+    sys.stderr.write(f"turnstream processor: {why}\n")
+    sys.stderr.flush()
+    os._exit(code)
+
+
+class Processor:
+    """One worker process: Faust around a `Worker`."""
+
+    def __init__(self, settings: Settings, log: Log) -> None:
+        """Build the app; nothing is connected yet."""
+        self.settings = settings
+        self.log = log
+        self.counts: Counter[str] = Counter()
+        rules = Rules(
+            default_policy=PROFILES[settings.profile],
+            trace_share=settings.trace_share,
+            turn_age_ms_max=int(settings.hard_limit_s * 1000),
+        )
+        self.outlet = Outlet(settings, log, self.counts, die)
+        self.worker = Worker(settings, rules, self.outlet, self.counts, die)
+        self.offsets: dict[int, Offsets] = {}
+        self.last_event_s: dict[int, float] = {}
+        self.seek_s: dict[int, float] = {}
+        self.assigned_s = time.monotonic()
+        self.generation = -1
+        self.metadata_missing_s: float | None = None
+        self.loaded: set[int] = set()
+        """Partitions whose state is complete; events of others are dropped and read again."""
+        self.caught_up_s: dict[int, float] = {}
+        self.asked_s: dict[tuple[str, int], float] = {}
+        self.swept_s = 0.0
+        self.health: web.AppRunner | None = None
+        faust_hooks.install(settings.fetch_wait_ms)
+        self.app = build_app(settings)
+        self.app.tables.add(build_table(self.app, settings, self))
+        topic = turns_topic(self.app, settings)
+        self.app.agent(topic, name="turns", concurrency=1)(self._consume)
+        self.app.task(self._every_second)
+        self.app.task(self._answer_health)
+        self.app.on_partitions_revoked.connect(self._revoked, weak=False)
+        faust_hooks.before_consumer_stops(self.app, self._finish)
+
+    def keep_only(self, partitions: set[int]) -> None:
+        """Forget partitions that are another worker's now."""
+        self.loaded &= partitions
+        for partition in [p for p in self.worker.states if p not in partitions]:
+            self.worker.drop(partition)
+
+    async def recovered(self, partitions: set[int]) -> None:
+        """Faust waits here before events flow; it would swallow an error, so none may escape."""
+        self.loaded.clear()
+        generation = self.app.consumer_generation_id
+        began = time.monotonic()
+        try:
+            rows = await recover(partitions, self.worker, self.outlet, self.log, self.settings)
+            if generation != self.app.consumer_generation_id:
+                self.keep_only(set())
+                return
+            for partition in partitions:
+                await self.worker.clear_spent(partition)
+        except asyncio.CancelledError:
+            raise
+        except BaseException as error:
+            die(f"recovery: {error!r}")
+        self.loaded = set(partitions)
+        took_ms = int((time.monotonic() - began) * 1000)
+        self.counts["recoveries"] += 1
+        self.counts["rows_recovered"] += rows
+        self.counts["recovery_ms"] += took_ms
+        sys.stderr.write(
+            f"turnstream processor: recovered {rows} rows of partitions {sorted(partitions)} "
+            f"in {took_ms} ms\n"
+        )
+
+    async def _consume(self, stream: Any) -> None:
+        try:
+            async for event in stream.noack().events():
+                await self._arrive(event.message)
+        except asyncio.CancelledError:
+            raise
+        except BaseException as error:
+            die(f"agent: {error!r}")
+
+    async def _arrive(self, message: Any) -> None:
+        partition, offset = message.partition, message.offset
+        offsets = self.offsets.get(partition)
+        if partition not in self.loaded:
+            return
+        if offsets is None or offsets.generation != message.generation_id:
+            if message.generation_id != self.app.consumer_generation_id:
+                return
+            start = await faust_hooks.committed_offset(
+                self.app, self.settings.turns_topic, partition
+            )
+            offsets = self.offsets[partition] = Offsets(message.generation_id, start)
+        self.last_event_s[partition] = time.monotonic()
+        arrival = offsets.arrive(offset)
+        if arrival is Arrival.GAP and not offsets.gap:
+            offsets.gap = True
+            await self._seek_back(partition, offsets)
+        if arrival is not Arrival.NEXT:
+            self.counts[f"arrived_{arrival.name.lower()}"] += 1
+            return
+        incoming = Incoming(
+            partition, offset, int(message.timestamp * 1000), message.key, message.value
+        )
+        await self.worker.handle(incoming, offsets.begin(offset))
+
+    async def _seek_back(self, partition: int, offsets: Offsets) -> None:
+        self.counts["seeks"] += 1
+        self.seek_s[partition] = time.monotonic()
+        await self.app.consumer.seek(TP(self.settings.turns_topic, partition), offsets.next)
+
+    async def _every_second(self) -> None:
+        while True:
+            await asyncio.sleep(self.settings.processor_commit_interval_s)
+            if self.app.rebalancing:
+                continue
+            if self.generation != self.app.consumer_generation_id:
+                self.generation = self.app.consumer_generation_id
+                self.assigned_s = time.monotonic()
+            self._check_metadata()
+            await self.commit()
+            await self._unstick()
+            if time.monotonic() - self.swept_s > self.settings.processor_sweep_interval_s:
+                self.swept_s = time.monotonic()
+                await self._sweep()
+
+    async def commit(self) -> None:
+        """Commit every position that moved, for the current generation only."""
+        positions = {
+            partition: offsets.position
+            for partition, offsets in self.offsets.items()
+            if offsets.position != offsets.committed
+            and offsets.generation == self.app.consumer_generation_id
+        }
+        if positions and await faust_hooks.commit(self.app, self.settings.turns_topic, positions):
+            for partition, position in positions.items():
+                if partition in self.offsets:
+                    self.offsets[partition].committed = position
+
+    async def _unstick(self) -> None:
+        """Read a place again if the log has events there and none arrives."""
+        now, stuck_s = time.monotonic(), self.settings.processor_stuck_after_s
+        for tp in list(self.app.consumer.assignment()):
+            if tp.topic != self.settings.turns_topic or self.app.rebalancing:
+                continue
+            end = self.app.consumer.highwater(tp)
+            quiet_s = now - max(
+                self.last_event_s.get(tp.partition, 0.0),
+                self.seek_s.get(tp.partition, 0.0),
+                self.assigned_s,
+            )
+            offsets = self.offsets.get(tp.partition)
+            if offsets is not None and offsets.generation != self.app.consumer_generation_id:
+                continue
+            if not end or quiet_s < stuck_s:
+                continue
+            if offsets is None:
+                start = await faust_hooks.committed_offset(self.app, tp.topic, tp.partition)
+                offsets = Offsets(self.app.consumer_generation_id, start)
+                self.offsets[tp.partition] = offsets
+            if end > offsets.next:
+                self.counts["unstuck"] += 1
+                await self._seek_back(tp.partition, offsets)
+
+    async def _sweep(self) -> None:
+        """Ask for the end of silent sessions, and for old markers to go."""
+        now_s, now_ms = time.monotonic(), time.time() * 1000
+        self.asked_s = {k: s for k, s in self.asked_s.items() if now_s - s < _ASK_AGAIN_S}
+        for partition in sorted(self.loaded):
+            if not self._caught_up(partition):
+                self.caught_up_s.pop(partition, None)
+                continue
+            since_s = self.caught_up_s.setdefault(partition, now_s)
+            state = self.worker.state(partition)
+            caught_up_ms = now_ms - (now_s - since_s) * 1000
+            for expired in expired_sessions(state, now_ms, caught_up_ms, self.settings):
+                asked = (expired.session_id, expired.last_offset or 0)
+                if asked not in self.asked_s:
+                    self.asked_s[asked] = now_s
+                    key, value = event_key(expired.session_id), codec.to_msgpack(expired)
+                    await self.outlet.send(self.settings.turns_topic, key, value)
+            purge = due_purge(state, now_ms, self.settings)
+            if purge is not None and ("", partition) not in self.asked_s:
+                self.asked_s["", partition] = now_s
+                await self.outlet.send_to(
+                    self.settings.turns_topic, partition, codec.to_msgpack(purge)
+                )
+
+    def _caught_up(self, partition: int) -> bool:
+        offsets = self.offsets.get(partition)
+        end = self.app.consumer.highwater(TP(self.settings.turns_topic, partition))
+        return not end or (offsets is not None and offsets.next >= end)
+
+    async def _answer_health(self) -> None:
+        self.health = await serve(self.settings, self.counts, self.look)
+
+    def look(self) -> Progress:
+        """Whether the worker moves, for whoever may replace it."""
+        lag, trouble = 0, None if self.loaded else "no partitions are assigned"
+        now, patience_s = time.monotonic(), 3 * self.settings.processor_stuck_after_s
+        for partition in self.loaded:
+            offsets = self.offsets.get(partition)
+            end = self.app.consumer.highwater(TP(self.settings.turns_topic, partition)) or 0
+            behind = max(0, end - (offsets.position if offsets is not None else end))
+            lag += behind
+            seen_s = max(self.last_event_s.get(partition, 0.0), self.assigned_s)
+            if behind and now - seen_s > patience_s:
+                trouble = f"partition {partition} is {behind} events behind and does not move"
+        states = self.worker.states.values()
+        return Progress(
+            partitions=len(self.loaded),
+            lag=lag,
+            sessions_open=sum(
+                sum(session_id not in state.markers for session_id in state.rows)
+                for state in states
+            ),
+            in_flight=self._pending(),
+            ready=bool(self.loaded),
+            trouble=trouble,
+        )
+
+    def _check_metadata(self) -> None:
+        settings = self.settings
+        topics = (settings.turns_topic, settings.changelog_topic)
+        seen = [faust_hooks.partitions_known(self.app, topic) for topic in topics]
+        if seen == [settings.partitions] * len(topics):
+            self.metadata_missing_s = None
+        elif self.metadata_missing_s is None:
+            self.metadata_missing_s = time.monotonic()
+        elif time.monotonic() - self.metadata_missing_s > settings.processor_idle_exit_s:
+            detail = f"the broker shows {seen} partitions of {topics}, not {settings.partitions}"
+            die(detail, EXIT_NO_TOPICS)
+
+    async def _revoked(self, *_: Any, **__: Any) -> None:
+        await self._finish()
+        self.loaded.clear()
+        self.offsets.clear()
+        self.caught_up_s.clear()
+
+    def _pending(self) -> int:
+        return sum(offsets.pending for offsets in self.offsets.values())
+
+    async def _finish(self) -> None:
+        """Let what is in flight become durable, for a while, and commit it."""
+        until = time.monotonic() + self.settings.processor_drain_timeout_s
+        while self._pending() and time.monotonic() < until:  # noqa: ASYNC110  # many futures end it
+            await asyncio.sleep(0.01)
+        try:
+            await asyncio.wait_for(self.commit(), self.settings.processor_drain_timeout_s)
+        except Exception as error:  # what is not committed is only done once more
+            self.counts["commits_failed"] += 1
+            sys.stderr.write(f"turnstream processor: commit at the end: {error!r}\n")

@@ -1,0 +1,103 @@
+"""Is this worker making progress, and what has it done: `/healthz`, `/readyz`, `/metrics`.
+
+A process that runs is not yet healthy: one that was assigned nothing, or that has events before
+it and moves none, must be replaced.
+
+Invariant: nothing of a session's content is shown here, and the address is loopback unless the
+settings say otherwise.
+"""
+
+import errno
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+from aiohttp import web
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from streams.settings import Settings
+
+
+class Progress(NamedTuple):
+    """What a look at the worker shows."""
+
+    partitions: int
+    lag: int
+    sessions_open: int
+    in_flight: int
+    ready: bool
+    """Partitions are assigned and recovered."""
+    trouble: str | None
+    """Why the worker is not healthy, if so."""
+
+
+Look = Callable[[], Progress]
+
+_LABELLED = {"dead_letter": "code", "untrained": "reason"}
+
+
+class WorkerMetrics(Collector):
+    """The counts of a worker as Prometheus reads them."""
+
+    def __init__(self, counts: Counter[str], look: Look) -> None:
+        """Read when asked, so that counting costs nothing more."""
+        self._counts = counts
+        self._look = look
+
+    def collect(self) -> Iterator[Metric]:
+        """Every count, and what the look shows."""
+        labelled: dict[str, CounterMetricFamily] = {}
+        for name, value in sorted(self._counts.items()):
+            kind, _, label = name.partition(":")
+            if not label:
+                yield CounterMetricFamily(f"turnstream_{kind}", kind.replace("_", " "), value)
+                continue
+            family = labelled.setdefault(
+                kind,
+                CounterMetricFamily(f"turnstream_{kind}", kind, labels=[_LABELLED[kind]]),
+            )
+            family.add_metric([label], value)
+        yield from labelled.values()
+        progress = self._look()
+        for name in ("partitions", "lag", "sessions_open", "in_flight"):
+            gauge = GaugeMetricFamily(f"turnstream_{name}", name.replace("_", " "))
+            gauge.add_metric([], getattr(progress, name))
+            yield gauge
+
+
+async def serve(settings: Settings, counts: Counter[str], look: Look) -> web.AppRunner:
+    """Answer on the settings' address until the runner is cleaned up."""
+    registry = CollectorRegistry()
+    registry.register(WorkerMetrics(counts, look))
+
+    async def healthz(_: web.Request) -> web.Response:
+        progress = look()
+        status = 200 if progress.trouble is None else 503
+        return web.json_response(progress._asdict(), status=status)
+
+    async def readyz(_: web.Request) -> web.Response:
+        progress = look()
+        return web.json_response(progress._asdict(), status=200 if progress.ready else 503)
+
+    async def metrics(_: web.Request) -> web.Response:
+        return web.Response(body=generate_latest(registry), content_type="text/plain")
+
+    app = web.Application()
+    app.add_routes(
+        [web.get("/healthz", healthz), web.get("/readyz", readyz), web.get("/metrics", metrics)]
+    )
+    runner = web.AppRunner(app, access_log=None)
+    await runner.setup()
+    try:
+        await web.TCPSite(runner, settings.metrics_host, settings.metrics_port).start()
+    except OSError as error:
+        if error.errno != errno.EADDRINUSE:
+            raise
+        # Several workers on one machine: the first has the port, the others say where they are.
+        await web.TCPSite(runner, settings.metrics_host, 0).start()
+    host, port = runner.addresses[0][:2]
+    sys.stderr.write(f"turnstream processor: health and metrics on http://{host}:{port}\n")
+    return runner

@@ -1,0 +1,93 @@
+"""Everything a worker writes, counted until it is acknowledged.
+
+Writes leave in order; each gives a future that ends with the broker's acknowledgement. A write
+that fails ends the worker: nothing is committed past it, and a fresh worker repeats it.
+
+Invariant: `tips[p]` is the last changelog offset that is surely ours, with no foreign write
+before it; a partition whose tip is the changelog's end need not be read again.
+"""
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable
+from typing import NoReturn
+
+from streams.log.interface import Log, Outgoing, Position
+from streams.log.partitioner import partition_of
+from streams.settings import Settings
+
+Acknowledged = asyncio.Future[None]
+
+
+class Outlet:
+    """The worker's way out: sample topics and the table's changelog."""
+
+    def __init__(
+        self, settings: Settings, log: Log, counts: Counter[str], die: Callable[[str], NoReturn]
+    ) -> None:
+        """`die` ends the process; a failed write must never be survived."""
+        self._settings = settings
+        self._log = log
+        self._counts = counts
+        self._die = die
+        self._in_flight_bytes = 0
+        self._room = asyncio.Event()
+        self._room.set()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self.tips: dict[int, int] = {}
+
+    async def send(self, topic: str, key: bytes, value: bytes) -> Acknowledged:
+        """Send to a topic of records; the key decides the partition."""
+        partition = partition_of(key, self._settings.partitions)
+        return await self._send(Outgoing(topic=topic, key=key, value=value, partition=partition))
+
+    async def send_to(self, topic: str, partition: int, value: bytes) -> Acknowledged:
+        """Send to one partition, under no key."""
+        return await self._send(Outgoing(topic=topic, key=None, value=value, partition=partition))
+
+    async def put(self, partition: int, key: bytes, value: bytes | None) -> Acknowledged:
+        """Write one entry of the table; None removes it."""
+        topic = self._settings.changelog_topic
+        return await self._send(
+            Outgoing(topic=topic, key=key, value=value, partition=partition), self._stored
+        )
+
+    async def room(self) -> None:
+        """Wait until less is in flight than the settings allow."""
+        await self._room.wait()
+
+    async def _send(
+        self, outgoing: Outgoing, stored: Callable[[Position], None] | None = None
+    ) -> Acknowledged:
+        size = len(outgoing.key or b"") + len(outgoing.value or b"")
+        self._in_flight_bytes += size
+        if self._in_flight_bytes > self._settings.processor_in_flight_bytes_max:
+            self._room.clear()
+        sent = await self._log.send(outgoing)
+        done: Acknowledged = asyncio.get_running_loop().create_future()
+
+        async def acknowledge() -> None:
+            try:
+                position = await sent
+            except Exception as error:  # any failure of a write ends the worker
+                self._die(f"write to {outgoing}: {error!r}")
+            self._in_flight_bytes -= size
+            if self._in_flight_bytes <= self._settings.processor_in_flight_bytes_max:
+                self._room.set()
+            if stored is not None:
+                stored(position)
+            done.set_result(None)
+
+        task = asyncio.create_task(acknowledge())
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return done
+
+    def _stored(self, position: Position) -> None:
+        tip = self.tips.get(position.partition)
+        if tip is None:
+            return
+        if position.offset == tip + 1:
+            self.tips[position.partition] = position.offset
+        else:
+            self._counts["foreign_writes"] += 1

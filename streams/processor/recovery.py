@@ -1,0 +1,60 @@
+"""A partition's state read back from the table's changelog.
+
+A kept partition is not read again if the last offset we know to be ours is still the
+changelog's end; any foreign write breaks that and forces a full read.
+
+Invariant: a state that is returned holds every entry up to the changelog's end at the start.
+"""
+
+import time
+from collections.abc import Iterable
+
+from streams.errors import LogAway
+from streams.log.interface import Log
+from streams.processor.outlet import Outlet
+from streams.processor.worker import Worker
+from streams.settings import Settings
+
+_BATCH_WAIT_S = 0.5
+_ENTRIES_MAX = 5000
+
+
+async def recover(
+    partitions: Iterable[int],
+    worker: Worker,
+    outlet: Outlet,
+    log: Log,
+    settings: Settings,
+) -> int:
+    """Bring the worker's states up to the changelog's end; returns how many rows were read."""
+    rows = 0
+    ends = await log.end_positions(settings.changelog_topic)
+    stale = [p for p in partitions if outlet.tips.get(p) != ends[p] - 1 or p not in worker.states]
+    for partition in stale:
+        worker.drop(partition)
+        worker.state(partition)
+    starts = await log.start_positions(settings.changelog_topic)
+    left = {p for p in stale if ends[p] > starts[p]}
+    if left:
+        reader = await log.read(settings.changelog_topic, {p: starts[p] for p in left})
+        try:
+            silent_since = time.monotonic()
+            while left:
+                batch = await reader.next_batch(_BATCH_WAIT_S, _ENTRIES_MAX)
+                for entry in batch:
+                    assert entry.key is not None, "the table writes no entry without a key"
+                    worker.state(entry.position.partition).load(
+                        entry.key, entry.value, entry.timestamp_ms
+                    )
+                rows += len(batch)
+                # Positions, not offsets: compaction leaves holes, also at the end.
+                left = {p for p in left if reader.positions[p] < ends[p]}
+                if batch:
+                    silent_since = time.monotonic()
+                elif time.monotonic() - silent_since > settings.publish_timeout_s:
+                    raise LogAway(f"{settings.changelog_topic}: no answer while recovering")
+        finally:
+            await reader.close()
+    for partition in stale:
+        outlet.tips[partition] = ends[partition] - 1
+    return rows

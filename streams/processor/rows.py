@@ -1,0 +1,94 @@
+"""How table state is written: three kinds of key, each written once.
+
+    r|<offset, 8 bytes>|<session>   an event the session keeps, or only its code
+    m|<session>                     the marker of a closed session
+    f|<offset, 8 bytes>             a purge's floor
+
+Invariant: key and value follow from the source log alone, never from a clock, a worker or a
+generation, so two workers that write the same key write the same bytes.
+"""
+
+from typing import NamedTuple
+
+import msgpack
+import msgspec
+
+from streams.core.state import Marker
+
+_OFFSET_BYTES = 8
+
+
+class Row(NamedTuple):
+    """A kept event: its wire bytes, or only the code it is counted under."""
+
+    logged_ms: int
+    value: bytes | None
+    code: str | None = None
+
+
+class RowKey(NamedTuple):
+    """Whose row, and which event's."""
+
+    offset: int
+    session_id: str
+
+
+class MarkerKey(NamedTuple):
+    """A closed session."""
+
+    session_id: str
+
+
+class FloorKey(NamedTuple):
+    """A purge, by its own offset."""
+
+    offset: int
+
+
+Key = RowKey | MarkerKey | FloorKey
+
+
+def write_key(key: Key) -> bytes:
+    """A key as changelog bytes."""
+    match key:
+        case RowKey(offset, session_id):
+            return b"r|" + offset.to_bytes(_OFFSET_BYTES) + b"|" + session_id.encode()
+        case MarkerKey(session_id):
+            return b"m|" + session_id.encode()
+        case FloorKey(offset):
+            return b"f|" + offset.to_bytes(_OFFSET_BYTES)
+
+
+def read_key(data: bytes) -> Key:
+    """The key in changelog bytes; `ValueError` if they are none of ours."""
+    body = data[2:]
+    match data[:2]:
+        case b"r|" if body[_OFFSET_BYTES : _OFFSET_BYTES + 1] == b"|":
+            offset = int.from_bytes(body[:_OFFSET_BYTES])
+            return RowKey(offset, body[_OFFSET_BYTES + 1 :].decode())
+        case b"m|":
+            return MarkerKey(body.decode())
+        case b"f|" if len(body) == _OFFSET_BYTES:
+            return FloorKey(int.from_bytes(body))
+        case _:
+            raise ValueError(f"not a row key: {data!r:.80}")
+
+
+def write_row(row: Row) -> bytes:
+    """A row as changelog bytes."""
+    return bytes(msgpack.packb([row.logged_ms, row.value, row.code]))
+
+
+def read_row(data: bytes) -> Row:
+    """The row in changelog bytes."""
+    return Row(*msgpack.unpackb(data))
+
+
+def write_marker(marker: Marker) -> bytes:
+    """A marker as changelog bytes; sets and maps in a fixed order, so every worker agrees."""
+    return msgspec.json.encode(marker, order="deterministic")
+
+
+def read_marker(data: bytes) -> Marker:
+    """The marker in changelog bytes."""
+    return msgspec.json.decode(data, type=Marker)
