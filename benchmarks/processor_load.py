@@ -3,7 +3,6 @@
 Sessions of twenty turns in delta form, with random ids and text, so that nothing compresses
 better than real traffic does.
 """
-"""
 
 import random
 import string

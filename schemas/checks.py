@@ -19,6 +19,7 @@ from schemas.record import Ids, Record
 
 DIGEST_BYTES = 16
 _FEW_IDS = 1000
+_DIMENSIONS_MAX = 8
 
 
 def check(record: Record) -> None:
@@ -106,6 +107,8 @@ def _check_finite(turn: Turn, logprobs: np.ndarray[Any, np.dtype[np.float32]]) -
 
 
 def _check_channel(turn: Turn, name: str, channel: Channel) -> None:
+    if len(channel.shape) > _DIMENSIONS_MAX or max(channel.shape, default=0) > 2**31:
+        _refuse(turn, "invalid_field", f"channel `{name}` has no usable shape")
     if not channel.shape or channel.shape[0] != turn.output_ids.size:
         detail = f"channel `{name}` has shape {channel.shape} for {turn.output_ids.size} output_ids"
         _refuse(turn, "length_mismatch", detail)

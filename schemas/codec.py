@@ -77,6 +77,8 @@ def from_json(line: bytes) -> Record:
     for name in _JSON_TEXTS[kind]:
         if present.get(name) == _NULL:
             raise BadRecord("invalid_field", f"`{name}` is missing", **ids)
+    if reward is not None:
+        present.pop("reward", None)
     if len(present) != len(fields) or reward is not None:
         # `null` means absent, also where a field's type has no null of its own.
         line = msgspec.json.encode(present)
@@ -85,6 +87,8 @@ def from_json(line: bytes) -> Record:
     except (ValueError, RecursionError) as error:
         raise BadRecord("invalid_field", str(error), **ids) from None
     if reward is not None and isinstance(record, _REWARDED):
+        if isinstance(reward, bool) or not isinstance(reward, int | float | dict):
+            raise BadRecord("invalid_field", f"a reward of {reward!r:.80}", **ids)
         record = msgspec.structs.replace(record, reward=reward)
     return _checked(record, ids)
 
@@ -163,7 +167,10 @@ def _too_large(fields: dict[str, msgspec.Raw]) -> Any:
     try:
         msgspec.json.decode(fields["reward"])
     except msgspec.ValidationError:
-        return json.loads(bytes(fields.pop("reward")))
+        try:
+            return json.loads(bytes(fields["reward"]))
+        except ValueError:
+            return None  # more digits than any reader takes: the typed reader says so
     return None
 
 

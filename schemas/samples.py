@@ -91,7 +91,7 @@ class Sample(Identified, frozen=True, kw_only=True, tag="sample"):
     use_tool: bool = False
     ill_formed: bool = False
     tool_turns: Count = 0
-    """Turns this sample owns whose response calls a tool; sums to the session's number."""
+    """Turns this sample owns whose response calls a tool."""
     generated: Count = 0
     trained: Count = 0
 
@@ -149,5 +149,4 @@ class SessionClosed(Identified, frozen=True, kw_only=True, tag="session_closed")
     implied_end: bool = False
 
 
-SampleRecord = Sample | SampleRevised | SessionClosed
 SAMPLE_TYPES: tuple[type[Record], ...] = (Sample, SampleRevised, SessionClosed)

@@ -3,16 +3,16 @@
 Invariant: one bad line costs that line only, however long or broken it is.
 """
 
+import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import BinaryIO
-
-import msgspec
 
 from schemas import codec
 from schemas.bad_record import BadRecord
 from schemas.events import Event
 from schemas.json_lines import readable_ids
+from schemas.record import COUNT_MAX
 
 LINE_BYTES_MAX = 64 << 20
 """Eight times what the log takes, since JSON spells the same event longer."""
@@ -31,13 +31,11 @@ class EventLine:
     text: bytes
 
 
-class _Dumped(msgspec.Struct):
-    position: int | None = None
-
-
 def read_events(stream: BinaryIO, line_bytes_max: int = LINE_BYTES_MAX) -> Iterator[EventLine]:
     """Every line that is not blank, in order."""
     number = 0
+    last: int | None = None
+    """The last position a line named; without any, positions are line numbers."""
     while line := stream.readline(line_bytes_max + 1):
         number += 1
         if len(line) > line_bytes_max and not line.endswith(b"\n"):
@@ -47,26 +45,36 @@ def read_events(stream: BinaryIO, line_bytes_max: int = LINE_BYTES_MAX) -> Itera
             yield EventLine(number, number, refused, line[:200])
             continue
         text = line.removeprefix(_BYTE_ORDER_MARK).strip()
-        if text:
-            yield _event_line(number, text)
+        if not text:
+            continue
+        following = number if last is None else last + 1
+        event, named = _event(text)
+        if named is not None or last is not None:
+            last = following if named is None else named
+        position = following if named is None else named
+        yield EventLine(number, position, event, line.rstrip(b"\r\n"))
 
 
-def _event_line(number: int, text: bytes) -> EventLine:
+def _event(text: bytes) -> tuple[Event | BadRecord, int | None]:
+    """The event, or why there is none, and the position the line names."""
     try:
         record = codec.from_json(text)
-        if not isinstance(record, Event):
-            name = record.__struct_config__.tag
-            detail = f"`{name}` is a record, not an event of a session"
-            session_id = getattr(record, "session_id", None)
-            return EventLine(
-                number, number, BadRecord("unknown_type", detail, session_id=session_id), text
-            )
-        position = msgspec.json.decode(text, type=_Dumped).position if b"position" in text else None
+        if isinstance(record, Event):
+            return record, _position(text) if b'"position"' in text else None
     except BadRecord as error:
-        return EventLine(number, number, error, text)
-    except msgspec.MsgspecError as error:
-        return EventLine(number, number, BadRecord("invalid_field", str(error)), text)
-    return EventLine(number, number if position is None else position, record, text)
+        return error, None
+    name = record.__struct_config__.tag
+    detail = f"`{name}` is a record, not an event of a session"
+    session_id = getattr(record, "session_id", None)
+    return BadRecord("unknown_type", detail, session_id=session_id), None
+
+
+def _position(text: bytes) -> int | None:
+    position = json.loads(text).get("position")
+    if position is None or (type(position) is int and 0 <= position <= COUNT_MAX):
+        return position
+    detail = f"`position` is {position!r:.80}, not a place in a log"
+    raise BadRecord("invalid_field", detail, **readable_ids(text))
 
 
 def _skip_rest(stream: BinaryIO) -> int:

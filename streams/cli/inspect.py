@@ -8,11 +8,13 @@ import click
 from tokenizers import Tokenizer
 
 from streams.cli.offline import run_file
-from streams.cli.policy_options import chosen_policy, finite_reward, policy_options
+from streams.cli.policy_options import chosen_rules, policy_options
 from streams.core.drawing import Spell, draw_session, visible
 from streams.core.effects import Effects
+from streams.core.limits import DEFAULT_LIMITS
+from streams.core.policy import PROFILES
 from streams.core.provenance import tell_token
-from streams.core.state import Rules
+from streams.core.tree import Tree
 
 
 @click.command()
@@ -50,34 +52,43 @@ def inspect(
     Trained tokens stand in [brackets]; blanks in messages are visible (space ·, newline ⏎,
     tab ⇥). --token N says which turn gave a token, under which weights, and what masked it.
     """
-    rules = Rules(
-        forced_policy=chosen_policy(profile, fork_threshold),
-        default_reward=finite_reward(default_reward),
-    )
+    rules = chosen_rules(profile, fork_threshold, default_reward)
     spell = _spelling(tokenizer) if tokenizer is not None else None
     drawn = refused = 0
+    told = False
     for session, effects, letters in run_file(file, rules, session_id=session_id):
         refused += len(letters)
         for letter in letters:
-            click.echo(f"line {letter.line}: {letter.code}: {letter.detail}", err=True)
+            place = f"line {letter.line}" if letter.line else f"session {letter.session_id}"
+            click.echo(visible(f"{place}: {letter.code}: {letter.detail}", most=None), err=True)
         if effects.outcome is None:
             continue
         drawn += 1
-        if token is not None:
-            _echo(_story(effects, index, token))
-        elif session is not None:
-            _echo(draw_session(session.tree, effects.outcome, effects.samples, spell) + "\n")
+        # A session that its first event closed never had a turn.
+        tree = session.tree if session is not None else Tree(PROFILES["seed"], DEFAULT_LIMITS)
+        if token is None:
+            _echo(draw_session(tree, effects.outcome, effects.samples, spell) + "\n")
+        else:
+            told = told or _tell(tree, effects, index, token)
     if not drawn:
         wanted = f"session {session_id}" if session_id else "any session"
         raise click.UsageError(f"{file.name} does not hold {wanted}")
-    sys.exit(1 if refused else 0)
+    sys.exit(1 if refused or (token is not None and not told) else 0)
 
 
-def _story(effects: Effects, index: int, token: int) -> str:
+def _tell(tree: Tree, effects: Effects, index: int, token: int) -> bool:
+    """Print the story of a token; whether there is such a token."""
     assert effects.outcome is not None, "only closed sessions have a story"
-    if index > len(effects.samples):
-        return f"session {effects.outcome.session_id} gave {len(effects.samples)} samples"
-    return tell_token(effects.outcome, effects.samples, effects.samples[index - 1], token)
+    samples = effects.samples
+    if index > len(samples):
+        _echo(f"session {effects.outcome.session_id} gave {len(samples)} samples")
+        return False
+    sample = samples[index - 1]
+    if token >= sample.tokens.size:
+        _echo(f"sample {index} has {sample.tokens.size} tokens, from 0")
+        return False
+    _echo(tell_token(tree, effects.outcome, samples, sample, token))
+    return True
 
 
 def _echo(text: str) -> None:

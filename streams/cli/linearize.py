@@ -9,8 +9,7 @@ import msgspec
 from schemas import codec
 from schemas.dead_letters import DeadLetter
 from streams.cli.offline import run_file
-from streams.cli.policy_options import chosen_policy, finite_reward, policy_options
-from streams.core.state import Rules
+from streams.cli.policy_options import chosen_rules, policy_options
 
 
 @click.command()
@@ -22,11 +21,12 @@ from streams.core.state import Rules
     type=click.Choice(["close", "skip"]),
     default="close",
     show_default=True,
-    help="A session still open at the end of the file: close it as completed, or leave it out.",
+    help="A session that is not closed at the end of the file: close it (as completed, unless it "
+    "said otherwise), or leave it out, also if it ended and waits for its reward.",
 )
 @click.option(
     "--dead-letters",
-    type=click.File("wb"),
+    type=click.File("wb", lazy=False),
     metavar="FILE",
     help="Write dead letters here, with the untouched line as hex, instead of to stderr.",
 )
@@ -45,10 +45,7 @@ def linearize(
     and why. A line that cannot be used becomes a `dead_letter` line on stderr; the rest is still
     done and the exit code is 1.
     """
-    rules = Rules(
-        forced_policy=chosen_policy(profile, fork_threshold),
-        default_reward=finite_reward(default_reward),
-    )
+    rules = chosen_rules(profile, fork_threshold, default_reward)
     out = sys.stdout.buffer
     refused = False
     for _, effects, letters in run_file(file, rules, close_open=at_end == "close"):

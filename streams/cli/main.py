@@ -40,10 +40,15 @@ def cli() -> None:
 
 
 def main() -> None:
-    """Run the command; a reader that went away is no error worth a traceback."""
+    """Run the command; a broken stream is no error worth a traceback."""
+    if sys.stdin is None or sys.stdout is None:
+        sys.exit("turnstream: standard input and output must be open")
     try:
         cli()
     except BrokenPipeError:
         # Python flushes stdout once more at exit; that must not fail a second time.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
+    except OSError as error:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(f"turnstream: {error}")

@@ -1,6 +1,5 @@
 """The options that choose the rules, shared by every command that linearizes."""
 
-import dataclasses
 import math
 import tomllib
 from collections.abc import Callable
@@ -10,6 +9,7 @@ from typing import Any, TypeVar
 import click
 
 from streams.core.policy import DEFAULT_PROFILE, PROFILES, Policy, policy_from
+from streams.core.state import Rules
 from streams.errors import BadPolicy
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -28,8 +28,9 @@ def policy_options(command: Command) -> Command:
             "--fork-threshold",
             type=int,
             metavar="N",
-            help="Drift of fewer than N tokens inside the last response is realigned instead of "
-            "forked, and a rewritten answer of fewer than N tokens is merged. 0 switches both off.",
+            help="Below N tokens a profile realigns drift inside the last response instead of "
+            "forking, and merges a rewritten answer; what is counted depends on the profile. "
+            "0 switches both off.",
         ),
         click.option(
             "--profile",
@@ -42,24 +43,21 @@ def policy_options(command: Command) -> Command:
     return command
 
 
-def chosen_policy(profile: str | None, fork_threshold: int | None) -> Policy | None:
-    """The policy the command line forces, or none if sessions may choose."""
-    if profile is None and fork_threshold is None:
-        return None
+def chosen_rules(
+    profile: str | None, fork_threshold: int | None, default_reward: float | None
+) -> Rules:
+    """What the command line asks for; what it leaves open, sessions may choose."""
+    if default_reward is not None and not math.isfinite(default_reward):
+        raise click.UsageError(f"--default-reward {default_reward}: give a finite number")
     try:
-        policy = _named(profile or DEFAULT_PROFILE)
+        policy = _named(profile) if profile is not None else None
     except BadPolicy as error:
         raise click.UsageError(f"--profile {profile}: {error}") from None
-    if fork_threshold is not None:
-        policy = dataclasses.replace(policy, fork_threshold_tokens=fork_threshold)
-    return policy
-
-
-def finite_reward(reward: float | None) -> float | None:
-    """The default reward, unless it is no number."""
-    if reward is not None and not math.isfinite(reward):
-        raise click.UsageError(f"--default-reward {reward}: give a finite number")
-    return reward
+    return Rules(
+        forced_policy=policy,
+        fork_threshold_tokens=fork_threshold,
+        default_reward=default_reward,
+    )
 
 
 def _named(profile: str) -> Policy:

@@ -8,7 +8,7 @@ from schemas.events import Event, Reward, Turn
 from schemas.samples import SampleRevised
 from streams.core.effects import EVENT_ROW, NOTHING, Effects
 from streams.core.rewards import RewardBook, share
-from streams.core.state import ClosedSession, Marker
+from streams.core.state import ClosedSession
 from streams.errors import BadEvent
 
 
@@ -20,7 +20,7 @@ def apply_late(state: ClosedSession, event: Event, position: int) -> tuple[Close
     try:
         if isinstance(event, Reward):
             return _reward(state, event, position)
-        if isinstance(event, Turn) and not _trained(marker, event.turn_id):
+        if isinstance(event, Turn) and event.turn_id not in state.turn_ids:
             raise BadEvent("late_turn", "the session is closed; the turn cannot train")
     except BadEvent as error:
         error.session_id = marker.session_id
@@ -64,19 +64,15 @@ def _reward(state: ClosedSession, event: Reward, position: int) -> tuple[ClosedS
         for sample_id, turns in revised
     )
     if position > state.newest:
-        state = ClosedSession(marker=marker, late=(*state.late, (position, event)), rewards=book)
+        state.late.append((position, event))
     return state, Effects(row=EVENT_ROW, revisions=revisions)
 
 
 def _book_before(state: ClosedSession, position: int) -> RewardBook:
     if position > state.newest:
-        return state.rewards.copy()
+        return state.rewards
     book = state.marker.rewards.copy()
     for at, late in state.late:
         if at < position:
             book.add(late.reward_id, late.reward, turn_id=late.turn_id, final=late.final)
     return book
-
-
-def _trained(marker: Marker, turn_id: str) -> bool:
-    return any(turn_id in turns for _, turns in marker.samples)

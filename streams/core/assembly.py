@@ -4,6 +4,7 @@ Invariant: tokens, mask and logprobs speak of the same positions; a logprob stan
 the mask is 1 and the engine gave one.
 """
 
+import math
 from hashlib import blake2b
 from typing import Any
 
@@ -56,12 +57,14 @@ def sequence(segment: Segment) -> dict[str, Any]:
 
 def encoded_bytes(segment: Segment) -> int:
     """About how large the sample is on the wire."""
-    channels = sum(
-        len(channel.data or b"") * segment.last.end // max(turn.generated, 1)
+    channels = {
+        name: math.prod(channel.shape[1:]) * np.dtype(channel.dtype).itemsize
         for turn in segment.turns
-        for channel in (turn.event.channels or {}).values()
-    )
-    return 8 * segment.last.end + channels + 100 * len(segment.turns)
+        for name, channel in (turn.event.channels or {}).items()
+    }
+    per_token = 8 + sum(channels.values())
+    runs = sum(len(fate.trained) for fate in segment.owned)
+    return per_token * segment.last.end + 100 * len(segment.turns) + 20 * runs
 
 
 def _logprobs(segment: Segment, length: int) -> tuple[Floats, list[Run]]:
@@ -93,14 +96,22 @@ def _versions(segment: Segment) -> list[tuple[int, int, int]]:
 
 
 def _trained_versions(fate: Fate) -> list[tuple[int, int, int]]:
+    """Version runs cut down to trained tokens; both sides are sorted, so one walk does it."""
     found: list[tuple[int, int, int]] = []
+    runs = iter(fate.trained)
+    run = next(runs, None)
     at = fate.turn.prompt_len
     for version, tokens in fate.turn.event.weight_versions or ():
-        for start, end in fate.trained:
-            low, high = max(start, at), min(end, at + tokens)
+        until = at + tokens
+        while run is not None and run[0] < until:
+            low = run[0] if run[0] > at else at
+            high = run[1] if run[1] < until else until
             if low < high:
                 found.append((version, low, high))
-        at += tokens
+            if run[1] > until:
+                break
+            run = next(runs, None)
+        at = until
     return found
 
 
@@ -136,7 +147,9 @@ def _channels(segment: Segment) -> tuple[dict[str, Channel], int]:
                 missing += 1
                 continue
             shape = (segment.last.end, *channel.shape[1:])
-            array = arrays.setdefault(name, np.zeros(shape, np.dtype(channel.dtype)))
+            if name not in arrays:
+                arrays[name] = np.zeros(shape, np.dtype(channel.dtype))
+            array = arrays[name]
             if array.shape != shape or array.dtype != np.dtype(channel.dtype):
                 missing += 1
                 continue

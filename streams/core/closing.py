@@ -194,12 +194,14 @@ def _samples(session: OpenSession, segments: list[Segment], status: EndStatus) -
 
 
 def _marker(session: OpenSession, samples: list[Sample], position: int) -> Marker:
+    in_samples = {span.turn_id for sample in samples for span in sample.turns}
     return Marker(
         session_id=session.session_id,
         key=session.identity.get("group_id") or session.session_id,
         first=session.first,
         closed_at=position,
         samples=[(s.sample_id, [span.turn_id for span in s.turns]) for s in samples],
+        other_turns=[turn_id for turn_id in session.tree.turns if turn_id not in in_samples],
         reward_share=session.policy.reward_share,
         rewards=session.rewards,
     )

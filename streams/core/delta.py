@@ -79,6 +79,23 @@ def shared_length(block: Block, start: int, stop: int, incoming: bytes) -> int:
     return int((ours != theirs).argmax())
 
 
+def stored_together(left: Block, left_end: int, right: Block, right_end: int) -> int:
+    """How many leading tokens of two sequences are the same stored ones; there may be more."""
+    ends: dict[int, int] = {}
+    block: Block | None = left
+    while block is not None:
+        ends[id(block)] = min(left_end, block.end)
+        left_end = min(left_end, block.start)
+        block = block.parent
+    block = right
+    while block is not None:
+        if id(block) in ends:
+            return min(ends[id(block)], right_end, block.end)
+        right_end = min(right_end, block.start)
+        block = block.parent
+    return 0
+
+
 def prompt_hash() -> Any:
     """The running digest that guards a delta's join: blake2b-16 over little-endian int32."""
     return blake2b(digest_size=16)

@@ -108,11 +108,16 @@ def draw_ledger(outcome: SessionClosed) -> str:
     return "\n".join(lines)
 
 
-def visible(text: str) -> str:
-    """Text on one line with its blanks shown, cut in the middle if long."""
-    shown = text.translate(_VISIBLE)
-    if len(shown) > _TEXT_MOST:
-        half = _TEXT_MOST // 2
+def visible(text: str, most: int | None = _TEXT_MOST) -> str:
+    """Text on one line with its blanks shown, cut in the middle if long.
+
+    What would steer a terminal is spelled out: text of a session is not ours to trust.
+    """
+    shown = text if most is None else text.translate(_VISIBLE)
+    if not shown.isprintable():
+        shown = "".join(c if c.isprintable() else f"\\u{{{ord(c):x}}}" for c in shown)
+    if most is not None and len(shown) > most:
+        half = most // 2
         shown = f"{shown[:half]}…{shown[-half:]}"
     return shown
 

@@ -66,11 +66,14 @@ class Partition:
                 effects = finish(state, self.rules)
                 assert effects.marker is not None, "finishing closes"
                 marker = effects.marker
-                self.sessions[session_id] = ClosedSession(marker=marker, rewards=marker.rewards)
+                self.sessions[session_id] = ClosedSession.of(marker)
                 yield effects
 
     def _purge(self, event: Purge, position: int) -> Effects:
         floor = event.floor
+        if floor > position:
+            detail = f"`floor` {floor} is above the purge's own position {position}"
+            return Effects(refusals=(BadEvent("invalid_field", detail),))
         if any(_needed(state, floor, position) for state in self.sessions.values()):
             return Effects(ignored=True)
         self.floor = max(self.floor, floor)

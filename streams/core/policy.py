@@ -20,8 +20,6 @@ import msgspec
 from schemas.events import EndStatus
 from streams.errors import BadPolicy
 
-TRAINING_STATUSES: frozenset[str] = frozenset({"completed", "truncated", "parse_error", "timeout"})
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Policy:
@@ -88,6 +86,8 @@ def policy_from(given: str | Mapping[str, Any]) -> Policy:
     if isinstance(given, str):
         return _profile(given)
     fields = dict(given)
+    if "base" in fields and "profile" in fields:
+        raise BadPolicy("give `base` or `profile`, not both")
     base = _profile(fields.pop("base", fields.pop("profile", DEFAULT_PROFILE)))
     if "name" in fields:
         base = dataclasses.replace(base, profile=_own_name(fields.pop("name")))

@@ -1,19 +1,20 @@
-"""Where one token of a sample comes from, and why it trains or does not.
-
-Everything is read from the records themselves, so any consumer can ask.
-"""
+"""Where one token of a sample comes from, and why it trains or does not."""
 
 from collections.abc import Sequence
 
-from schemas.samples import LedgerRow, Sample, SessionClosed, TurnSpan
+from schemas.samples import Sample, SessionClosed, TurnSpan
+from streams.core.recorded import RecordedTurn
+from streams.core.tree import Tree
 
 
 def tell_token(
-    outcome: SessionClosed, samples: Sequence[Sample], sample: Sample, position: int
+    tree: Tree,
+    outcome: SessionClosed,
+    samples: Sequence[Sample],
+    sample: Sample,
+    position: int,
 ) -> str:
     """The story of the token at `position`, a line a fact."""
-    if position >= sample.tokens.size:
-        return f"sample {sample.index + 1} has {sample.tokens.size} tokens, from 0"
     lines = [
         f"token {int(sample.tokens[position])} at {position} of {sample.tokens.size}",
         f"session {sample.session_id}, sample {sample.index + 1} of {sample.count}, "
@@ -24,28 +25,47 @@ def tell_token(
         following = next((s for s in sample.turns if position < s.start), None)
         whose = f"the prompt of turn {following.turn_id}" if following else "the prompt"
         return "\n".join([*lines, f"given, not sampled: in {whose}"])
-    lines.append(f"sampled by turn {span.turn_id} ({span.attach}), token {position - span.start}")
-    lines += [
-        f"weight version {version}"
-        for version, start, end in sample.weight_versions or ()
-        if start <= position < end
-    ]
-    if any(start <= position < end for start, end in sample.loss_mask):
+    at = position - span.start
+    turn = tree.turns[span.turn_id]
+    lines.append(f"sampled by turn {span.turn_id} ({span.attach}), token {at}")
+    if (version := _version(turn, at)) is not None:
+        lines.append(f"weight version {version}")
+    if _trains(sample, position):
         lines.append(f"trains, logprob {float(sample.logprobs[position]):.6g}")
     else:
-        lines.append(_why_not(outcome, samples, sample, span))
+        lines.append(_why_not(turn, outcome, samples, span, at))
     return "\n".join(lines)
 
 
+def _trains(sample: Sample, position: int) -> bool:
+    return any(start <= position < end for start, end in sample.loss_mask)
+
+
+def _version(turn: RecordedTurn, at: int) -> int | None:
+    for version, tokens in turn.event.weight_versions or ():
+        if at < tokens:
+            return version
+        at -= tokens
+    return None
+
+
 def _why_not(
-    outcome: SessionClosed, samples: Sequence[Sample], sample: Sample, span: TurnSpan
+    turn: RecordedTurn,
+    outcome: SessionClosed,
+    samples: Sequence[Sample],
+    span: TurnSpan,
+    at: int,
 ) -> str:
     for other in samples:
         same = next((s for s in other.turns if s.turn_id == span.turn_id), None)
-        if other is sample or same is None:
-            continue
-        if any(same.start <= start < same.end for start, _ in other.loss_mask):
+        if same is not None and _trains(other, same.start + at):
             return f"context here: it trains in sample {other.index + 1}"
-    row: LedgerRow = next(row for row in outcome.ledger if row.turn_id == span.turn_id)
-    reasons = ", ".join(f"{reason} ({tokens})" for reason, tokens in row.untrained.items())
-    return f"does not train: {reasons or 'context'}"
+    untrained = next(row for row in outcome.ledger if row.turn_id == span.turn_id).untrained
+    reasons: list[str] = list(untrained)
+    if "forced" in reasons:
+        forced = next(
+            (why for start, end, why in turn.event.untrained_runs or () if start <= at < end), None
+        )
+        reasons = [r for r in reasons if (r == "forced") == (forced is not None)]
+        reasons = [f"forced ({forced})" if r == "forced" else r for r in reasons]
+    return f"does not train: {', '.join(reasons)}"

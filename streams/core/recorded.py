@@ -59,7 +59,6 @@ class RecordedTurn(msgspec.Struct, eq=False, kw_only=True):
     """The event without its prompt, output and messages: those live in blocks and nodes."""
     order: int
     """From 0, in order of arrival."""
-    position: int
     node: Node
     above: "RecordedTurn | None"
     """The nearest generated ancestor, fixed on arrival."""

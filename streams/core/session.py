@@ -26,12 +26,12 @@ from schemas.events import (
     Turn,
     TurnUndelivered,
 )
-from schemas.record import IDENTITY_FIELDS
+from schemas.record import IDENTITY_FIELDS, json_text
 from streams.core.after_close import apply_late
 from streams.core.closing import close, close_after_failure
 from streams.core.effects import DUPLICATE, IGNORED, KEPT, NOTHING, Effects, closed_with
-from streams.core.limits import limits_from
-from streams.core.policy import policy_from
+from streams.core.limits import Limits, limits_from
+from streams.core.policy import Policy, policy_from
 from streams.core.state import ClosedSession, OpenSession, Rules, State
 from streams.core.tree import Tree
 from streams.core.twins import check_twin
@@ -75,7 +75,7 @@ def apply(
         session = session or _empty(event, position, rules)
         effects = _failure(session, position, error, getattr(event, "turn_id", None))
     if effects.marker is not None:
-        return ClosedSession(marker=effects.marker, rewards=effects.marker.rewards), effects
+        return ClosedSession.of(effects.marker), effects
     if effects.row is not None:
         session.newest = position
     return session, effects
@@ -126,12 +126,12 @@ def _begin(event: Event, position: int, rules: Rules) -> OpenSession:
         raise BadEvent("unknown_session", detail)
     session = _empty(event, position, rules)
     if isinstance(event, SessionOpened) and event.policy is not None and not rules.forced_policy:
-        session.policy = session.tree.policy = _policy(event)
+        session.policy = session.tree.policy = _policy(event.policy, rules)
     return session
 
 
 def _empty(event: Event, position: int, rules: Rules) -> OpenSession:
-    policy = rules.forced_policy or rules.default_policy
+    policy = rules.adjusted(rules.forced_policy or rules.default_policy)
     return OpenSession(
         session_id=getattr(event, "session_id", ""),
         policy=policy,
@@ -158,7 +158,8 @@ def _turn(session: OpenSession, event: Turn, position: int, _: Rules) -> Effects
     if session.ended is not None:
         raise BadEvent("late_turn", "the session has ended; the turn cannot train")
     identity = _merged_identity(session, event)
-    recorded = session.tree.add(event, position)
+    _check_payload(event.reward, session.limits)
+    recorded = session.tree.add(event)
     session.identity = identity
     session.numbering.add(event.source, event.seq)
     recorded.undelivered = recorded.undelivered or event.turn_id in session.undelivered
@@ -170,6 +171,7 @@ def _turn(session: OpenSession, event: Turn, position: int, _: Rules) -> Effects
 def _reward(session: OpenSession, event: Reward, position: int, rules: Rules) -> Effects:
     if event.reward_id in session.rewards.seen:
         return _counted(session, DUPLICATE, position)
+    _check_payload(event.reward, session.limits)
     session.rewards.add(event.reward_id, event.reward, turn_id=event.turn_id, final=event.final)
     if session.ended is not None and event.turn_id is None and event.final:
         return _closed(session, position, rules)
@@ -195,7 +197,7 @@ def _opened(
             return _counted(session, DUPLICATE, position)
         raise BadEvent("invalid_field", "the session was opened before, with other fields")
     if not fresh and event.policy is not None and not rules.forced_policy:
-        asked = _policy(event).label
+        asked = _policy(event.policy, rules).label
         if asked != session.policy.label:
             detail = f"the session began under policy {session.policy.label}, not {asked}"
             raise BadEvent("invalid_field", detail)
@@ -213,6 +215,7 @@ def _opened(
 def _ended(session: OpenSession, event: SessionEnded, position: int, rules: Rules) -> Effects:
     if session.ended is not None:
         return _counted(session, IGNORED, position)
+    _check_payload(event.reward, session.limits)
     session.identity = _merged_identity(session, event)
     session.ended = event
     if event.reward is not None or event.reward_invalid:
@@ -275,11 +278,17 @@ def _merged_identity(
     return identity
 
 
-def _policy(event: SessionOpened) -> Any:
+def _policy(asked: str | dict[str, Any], rules: Rules) -> Policy:
     try:
-        return policy_from({} if event.policy is None else event.policy)
+        return rules.adjusted(policy_from(asked))
     except BadPolicy as error:
         raise BadEvent("invalid_field", str(error)) from None
+
+
+def _check_payload(reward: object, limits: Limits) -> None:
+    if isinstance(reward, dict) and len(bytes(json_text(reward))) > limits.metadata_bytes:
+        detail = f"the reward's payload is over the limit of {limits.metadata_bytes} bytes"
+        raise BadEvent("oversize", detail)
 
 
 def _check_age(event: Event, rules: Rules, logged_ms: int) -> None:

@@ -5,7 +5,7 @@ it, so a 10,000-turn tree is never copied. It can be rebuilt at any time from th
 were kept for it. A closed session is small and frozen.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import msgspec
@@ -28,11 +28,19 @@ class Rules:
     default_policy: Policy = PROFILES["seed"]
     default_reward: float | None = None
     """For sessions that end without a reward; none: they give no sample."""
+    fork_threshold_tokens: int | None = None
+    """Given on a command line: holds whatever policy a session has."""
     limits: Limits = DEFAULT_LIMITS
     trace_share: float = 0.0
     """Part of the sessions that leave a trace; above 0, failures and eval sessions all do."""
     turn_age_ms_max: int | None = None
     """A turn that was finished longer than this before it was logged is `too_old`."""
+
+    def adjusted(self, policy: Policy) -> Policy:
+        """A policy with what the command line fixes."""
+        if self.fork_threshold_tokens is None:
+            return policy
+        return replace(policy, fork_threshold_tokens=self.fork_threshold_tokens)
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
@@ -73,19 +81,32 @@ class Marker(msgspec.Struct, frozen=True, kw_only=True):
     """Position of the event that closed it; at or below it an event is a replay."""
     samples: list[tuple[str, list[str]]]
     """Sample ids with the turns in them."""
+    other_turns: list[str]
+    """Turns in no sample; one that comes again is no news either."""
     reward_share: str
     rewards: RewardBook
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, eq=False, kw_only=True)
 class ClosedSession:
-    """A marker and the rewards that came after it."""
+    """A marker and the rewards that came after it; used up by `apply` like an open session."""
 
     marker: Marker
-    late: tuple[tuple[int, Reward], ...] = ()
+    turn_ids: frozenset[str]
+    late: list[tuple[int, Reward]] = field(default_factory=list)
     """Position and event, in order; kept as rows beside the marker."""
     rewards: RewardBook
     """The marker's book with every late reward folded in."""
+
+    @classmethod
+    def of(cls, marker: Marker) -> "ClosedSession":
+        """As it stands at the close."""
+        in_samples = (turn_id for _, turn_ids in marker.samples for turn_id in turn_ids)
+        return cls(
+            marker=marker,
+            turn_ids=frozenset([*marker.other_turns, *in_samples]),
+            rewards=marker.rewards.copy(),
+        )
 
     @property
     def newest(self) -> int:

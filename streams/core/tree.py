@@ -23,7 +23,15 @@ import msgspec
 
 from schemas.events import Turn
 from schemas.samples import Attach
-from streams.core.delta import ID_BYTES, Block, grown, prompt_hash, read, shared_length
+from streams.core.delta import (
+    ID_BYTES,
+    Block,
+    grown,
+    prompt_hash,
+    read,
+    shared_length,
+    stored_together,
+)
 from streams.core.limits import Limits
 from streams.core.messages import Message, read_message
 from streams.core.policy import Policy
@@ -45,10 +53,12 @@ class Tree:
     tokens: int = 0
     bytes: int = 0
 
-    def add(self, turn: Turn, position: int) -> RecordedTurn:
+    def add(self, turn: Turn) -> RecordedTurn:
         """Attach a turn; `BadEvent` if it cannot be true, and then nothing has changed."""
         identity = self.policy.identity
         base = self.base_of(turn)
+        if len(turn.prompt_messages) > self.limits.nodes:
+            self._check_budget(len(turn.prompt_messages), 0, 0)
         new = [read_message(text, identity) for text in turn.prompt_messages]
         kept_messages = turn.kept_messages or 0
         if not new and not kept_messages:
@@ -73,7 +83,6 @@ class Tree:
         recorded = RecordedTurn(
             event=without_prompt(turn),
             order=len(self.turns),
-            position=position,
             node=node,
             above=above,
             attach=_classify(turn, above, tokens.shared, self.policy),
@@ -195,9 +204,12 @@ def _join(turn: Turn, base: RecordedTurn | None, above: RecordedTurn | None) -> 
             shared = kept
             if kept < above.end:
                 shared += shared_length(above.block, kept, above.end, suffix)
+        elif base is None:
+            shared = shared_length(above.block, 0, above.end, suffix)
         else:
-            whole = read(base.block, 0, kept) + suffix if base is not None else suffix
-            shared = shared_length(above.block, 0, above.end, whole)
+            same = stored_together(base.block, kept, above.block, above.end)
+            rest = read(base.block, same, kept) + suffix
+            shared = same + shared_length(above.block, same, above.end, rest)
         if shared >= kept:
             tail = suffix[(shared - kept) * ID_BYTES :]
             return _Tokens(prompt_len, shared, above.block, shared, tail, True)
@@ -256,6 +268,11 @@ def _stored_bytes(turn: Turn, place: Place, response: Message | None) -> int:
         size += len(message.text)
     if turn.logprobs is not None:
         size += turn.logprobs.nbytes
+    if turn.raw_prompt is not None:
+        size += len(turn.raw_prompt)
+    if turn.tools:
+        size += len(bytes(turn.tools))
+    size += 32 * (len(turn.untrained_runs or ()) + len(turn.weight_versions or ()))
     for channel in (turn.channels or {}).values():
         size += len(channel.data or b"")
     return size

@@ -197,7 +197,7 @@ class PartitionState:
         marker = self.markers.get(session_id)
         if marker is None:
             return restore(self._core_rows(kept), self.rules)
-        state: State = ClosedSession(marker=marker, rewards=marker.rewards.copy())
+        state: State = ClosedSession.of(marker)
         for offset, row in kept:
             if offset > marker.closed_at and row.value is not None:
                 event = codec.from_msgpack(row.value)

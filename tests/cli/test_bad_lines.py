@@ -39,6 +39,16 @@ BAD: dict[str, tuple[bytes | dict[str, Any], str]] = {
     "no output": ({**turn(turn_id="bad"), "output_ids": None}, "invalid_field"),
     "empty messages": (turn(turn_id="bad", prompt_messages=[]), "invalid_field"),
     "a session id with a blank": (turn("a b", "bad"), "invalid_field"),
+    "a reward that is a list": (
+        b'{"type":"reward","session_id":"s","reward":[NaN]}',
+        "invalid_field",
+    ),
+    "a reward of 5,000 digits": (
+        b'{"type":"reward","session_id":"s","reward":' + b"9" * 5000 + b"}",
+        "invalid_field",
+    ),
+    "a position that is none": (turn(turn_id="bad", position=-1), "invalid_field"),
+    "a purge above itself": ({"type": "purge", "floor": 10**12}, "invalid_field"),
     "unknown end status": (ended(end_status="fine"), "invalid_field"),
 }
 

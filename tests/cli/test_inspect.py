@@ -94,7 +94,10 @@ def test_without_a_tokenizer_tokens_are_ids_with_trained_ones_in_brackets(tmp_pa
             "sampled by turn t1 (root), token 0\nweight version 7\ntrains, logprob",
         ),
         (["--token", "63"], "sampled by turn t2 (extend), token 0\nweight version 7\ntrains"),
-        (["--token", "81"], "sampled by turn t3 (extend), token 1\ndoes not train: realigned (18)"),
+        (
+            ["--token", "81"],
+            "sampled by turn t3 (extend), token 1\nweight version 7\ndoes not train: realigned",
+        ),
         (["--token", "999"], "sample 1 has 124 tokens, from 0"),
         (["--token", "1", "--sample", "5"], "session demo gave 1 samples"),
     ],
@@ -118,6 +121,21 @@ def test_a_shared_turn_tells_where_it_trains(tmp_path: Path) -> None:
     file.write_bytes(lines(turn(), *branches, ended()))
     ran = turnstream("inspect", file, "--sample", "2", "--token", "2")
     assert "context here: it trains in sample 1" in ran.out
+
+
+def test_a_session_that_never_had_a_turn_is_drawn_too(tmp_path: Path) -> None:
+    file = tmp_path / "events.jsonl"
+    file.write_bytes(lines(ended(end_status="error")))
+    assert "session s  error" in turnstream("inspect", file).out
+
+
+def test_text_that_would_steer_a_terminal_is_spelled_out(tmp_path: Path) -> None:
+    file = tmp_path / "events.jsonl"
+    message = {"role": "user", "content": "\x1b[2Jboo"}
+    file.write_bytes(lines(turn(prompt_messages=[message]), ended()))
+    drawn = turnstream("inspect", file).out
+    assert "\x1b" not in drawn
+    assert "\\u{1b}[2Jboo" in drawn
 
 
 def test_only_the_named_session_is_drawn(tmp_path: Path) -> None:

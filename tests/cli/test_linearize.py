@@ -70,6 +70,43 @@ def test_a_late_reward_is_numbered_by_its_line_or_its_position_in_the_dumped_log
     assert [r["revision"] for r in by_position.records if r["type"] == "sample_revised"] == [72]
 
 
+def test_lines_without_a_position_follow_the_last_one_that_named_it() -> None:
+    given = lines(turn() | {"position": 1000}, ended())
+    assert [r["type"] for r in turnstream("linearize", given=given).records] == [
+        "sample",
+        "session_closed",
+    ]
+
+
+def test_a_file_given_twice_gives_the_same() -> None:
+    example = Path(__file__).parents[2] / "examples" / "session.jsonl"
+    once = turnstream("linearize", given=example.read_bytes())
+    assert turnstream("linearize", given=2 * example.read_bytes()) == once
+
+
+def test_a_threshold_alone_leaves_sessions_the_profile_they_asked_for() -> None:
+    opened = {"type": "session_opened", "session_id": "s", "policy": "slime"}
+    ran = turnstream("linearize", "--fork-threshold", "5", given=lines(opened, turn(), ended()))
+    assert ran.records[0]["policy"].startswith("slime+")
+
+
+@pytest.mark.parametrize("closing", [">/dev/full", ">&-", "<&-"])
+def test_a_broken_stream_is_told_without_a_traceback(closing: str, tmp_path: Path) -> None:
+    file = tmp_path / "events.jsonl"
+    file.write_bytes(lines(turn(), ended()))
+    source = "" if closing == "<&-" else f"< {file}"
+    run = subprocess.run(
+        f"{COMMAND} linearize {source} {closing}",
+        shell=True,
+        capture_output=True,
+        timeout=60,
+        check=False,
+    )
+    assert run.returncode not in (0, 120)
+    assert b"Traceback" not in run.stderr
+    assert run.stderr
+
+
 def test_the_profile_and_its_threshold_choose_the_rules() -> None:
     drifted = turn(
         turn_id="t2",

@@ -174,11 +174,11 @@ ENDING: dict[str, Claim] = {
         CLOSED + "3 ignored",
     ),
     # The marker remembers the turns of samples only; the letter says what to look at.
-    "an untrained turn that comes again after the close is late": Claim(
+    "an untrained turn that comes again after the close is no news": Claim(
         [T1, end("error"), T1],
         """
         2 closed error, withheld status, no reward | t1 root 0/3 status 3
-        3 refused late_turn t1
+        3 ignored
         """,
     ),
     "bytes that cannot be read end nothing": Claim(
@@ -357,18 +357,16 @@ PURGING: dict[str, Claim] = {
         5 open: closed completed, reward 1 | t3 root 3/3
         6 revised 0, reward 1/2""",
     ),
-    "nothing below the floor is processed": Claim(
-        [T1, end(reward=1.0), purge(6), of("new", T1), of("new", end()), of("newer", T1)],
+    "a floor above the purge itself is refused, and swallows nothing": Claim(
+        [T1, end(reward=1.0), purge(6), of("new", T1), of("new", end(reward=1.0))],
         CLOSED
-        + "end newer: closed completed, withheld no_reward, implied, no reward"
-        + " | t1 root 0/3 no_reward 3",
+        + """3 refused invalid_field
+        5 new: sample <u>{[ok}], reward 1
+        5 new: closed completed, reward 1 | t1 root 3/3
+        """,
     ),
     "the largest floor counts": Claim(
-        [purge(7), *[purge(3)] * 5, T1, purge(4), purge(8), end(reward=1.0)],
-        """
-        9 ignored
-        10 sample <u>{[ok}], reward 1
-        10 closed completed, reward 1 | t1 root 3/3
-        """,
+        [T1, end(reward=1.0), purge(3), purge(2), reward(0.5)],
+        CLOSED + "5 refused unknown_session",
     ),
 }

@@ -126,8 +126,8 @@ class Model:
 
     def _late(self, letter: str, position: int) -> list[Fact]:
         if letter in TURNS:
-            trained = self.samples and TURNS[letter] in self.turns
-            return [("ignored",) if trained else ("refused", "late_turn")]
+            known = TURNS[letter] in self.turns
+            return [("ignored",) if known else ("refused", "late_turn")]
         if letter not in REWARDS:
             return [("ignored",)]
         reward_id, value = REWARDS[letter]

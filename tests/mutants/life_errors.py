@@ -23,9 +23,11 @@ SESSION = in_file(
         ),
         "refused-turn-leaves-its-identity": (
             "    identity = _merged_identity(session, event)\n"
-            "    recorded = session.tree.add(event, position)\n",
+            "    _check_payload(event.reward, session.limits)\n"
+            "    recorded",
             "    session.identity = identity = _merged_identity(session, event)\n"
-            "    recorded = session.tree.add(event, position)\n",
+            "    _check_payload(event.reward, session.limits)\n"
+            "    recorded",
         ),
         "undelivered-ahead-of-its-turn-forgotten": (
             "recorded.undelivered or event.turn_id in session.undelivered",
@@ -101,7 +103,7 @@ TWINS = in_file(
     {
         "forked-turn-id-accepted": ("    if differing:\n", "    if len(differing) > 4:\n"),
         "twin-with-another-prompt-accepted": (
-            '"prompt": prompt == read(known.block, 0, known.prompt_len),',
+            '"prompt": prompt_equal,',
             '"prompt": True,',
         ),
         "twin-with-another-output-accepted": (
@@ -158,17 +160,24 @@ REWARDS = in_file(
     },
 )
 
+STATE = in_file(
+    "streams/core/state.py",
+    HOLES,
+    {
+        "late-reward-written-into-the-marker": (
+            "rewards=marker.rewards.copy(),",
+            "rewards=marker.rewards,",
+        ),
+    },
+)
+
 AFTER_CLOSE = in_file(
     "streams/core/after_close.py",
     HOLES,
     {
         "late-reward-forgets-the-ones-before": (
-            "        return state.rewards.copy()\n",
-            "        return state.marker.rewards.copy()\n",
-        ),
-        "late-reward-written-into-the-marker": (
-            "        return state.rewards.copy()\n",
             "        return state.rewards\n",
+            "        return state.marker.rewards.copy()\n",
         ),
         "replayed-late-reward-over-the-newest-book": (
             "book = state.marker.rewards.copy()",
@@ -191,7 +200,7 @@ AFTER_CLOSE = in_file(
             "return state, NOTHING",
         ),
         "redelivered-turn-after-the-close-is-late": (
-            "if isinstance(event, Turn) and not _trained(marker, event.turn_id):",
+            "if isinstance(event, Turn) and event.turn_id not in state.turn_ids:",
             "if isinstance(event, Turn):",
         ),
         "replay-at-the-close-applied-again": (
@@ -298,4 +307,4 @@ PARTITION = in_file(
     },
 )
 
-LIFE = (*SESSION, *TWINS, *REWARDS, *AFTER_CLOSE, *CLOSING, *GAPS, *PARTITION)
+LIFE = (*SESSION, *TWINS, *REWARDS, *STATE, *AFTER_CLOSE, *CLOSING, *GAPS, *PARTITION)

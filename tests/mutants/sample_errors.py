@@ -170,8 +170,8 @@ ASSEMBLY = in_file(
             "ends = [turn.end for turn in turns[:-1]]",
         ),
         "versions-over-untrained-tokens": (
-            "low, high = max(start, at), min(end, at + tokens)",
-            "low, high = at, at + tokens",
+            "low = run[0] if run[0] > at else at",
+            "low = at",
         ),
         "tool-turns-of-the-context-counted": (
             "fate.turn.calls_tool for fate in segment.owned",

@@ -215,8 +215,8 @@ JOINS = in_file(
             "kept = max((turn.kept_ids or 0) - 1, 0) if base is not None else 0",
         ),
         "delta-joined-to-the-turn-above": (
-            "whole = read(base.block, 0, kept) + suffix if base is not None else suffix",
-            "whole = read(above.block, 0, kept) + suffix if base is not None else suffix",
+            "rest = read(base.block, same, kept) + suffix",
+            "rest = read(above.block, same, kept) + suffix",
         ),
     },
 )
