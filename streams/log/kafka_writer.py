@@ -132,7 +132,7 @@ class KafkaWriter:
 
     def _new_producer(self) -> Any:
         compression = self._settings.compression
-        return AIOKafkaProducer(
+        producer = AIOKafkaProducer(
             **client_options(self._settings),
             acks="all",
             enable_idempotence=True,
@@ -141,6 +141,10 @@ class KafkaWriter:
             max_request_size=self._settings.record_bytes_max + FRAMING_BYTES,
             linger_ms=self._settings.producer_linger_ms,
         )
+        # aiokafka gives a waiting batch up after one request's time; ours is the time that a
+        # publish may take, which covers a broker that is away.
+        producer._message_accumulator._batch_ttl = self._settings.publish_timeout_s
+        return producer
 
     async def _count(self, producer: Any, topic: str) -> int:
         count = len(await producer.partitions_for(topic))

@@ -138,6 +138,10 @@ class Processor:
             start = await faust_hooks.committed_offset(
                 self.app, self.settings.turns_topic, partition
             )
+            # The partition may have gone to another worker while the broker was asked.
+            current = message.generation_id == self.app.consumer_generation_id
+            if partition not in self.loaded or not current:
+                return
             offsets = self.offsets[partition] = Offsets(message.generation_id, start)
         self.last_event_s[partition] = time.monotonic()
         arrival = offsets.arrive(offset)
@@ -203,9 +207,11 @@ class Processor:
             if not end or quiet_s < stuck_s:
                 continue
             if offsets is None:
+                generation = self.app.consumer_generation_id
                 start = await faust_hooks.committed_offset(self.app, tp.topic, tp.partition)
-                offsets = Offsets(self.app.consumer_generation_id, start)
-                self.offsets[tp.partition] = offsets
+                if tp.partition not in self.loaded or generation != self.app.consumer_generation_id:
+                    return
+                offsets = self.offsets[tp.partition] = Offsets(generation, start)
             if end > offsets.next:
                 self.counts["unstuck"] += 1
                 await self._seek_back(tp.partition, offsets)

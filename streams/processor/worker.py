@@ -100,7 +100,7 @@ class Worker:
         self.states: dict[int, PartitionState] = {}
 
     def state(self, partition: int) -> PartitionState:
-        """What a partition holds, empty at first."""
+        """What a partition holds, empty at first; only a recovery may begin one."""
         if partition not in self.states:
             self.states[partition] = PartitionState(self._rules)
         return self.states[partition]
@@ -147,7 +147,9 @@ class Worker:
 
     async def _apply(self, arrived: Arrived) -> None:
         partition, offset, session_id = arrived.partition, arrived.offset, arrived.session_id
-        state = self.state(partition)
+        state = self.states.get(partition)
+        if state is None:
+            return  # another worker's by now: never judged against an empty state
         if state.holds(session_id, offset):
             self._release_after(self._rows_under_way.get((*arrived.session, offset)), arrived.entry)
             return
@@ -255,7 +257,9 @@ class Worker:
         del self._purging[partition]
 
     async def _purge(self, arrived: Arrived, floor: int) -> None:
-        state = self.state(arrived.partition)
+        state = self.states.get(arrived.partition)
+        if state is None:
+            return
         if arrived.offset < state.floor or floor <= state.floor:
             return
         if state.blocks_purge(floor, arrived.offset):
@@ -298,8 +302,11 @@ class Worker:
     async def _send_revisions(self, arrived: Arrived, effects: Effects) -> list[Acknowledged]:
         if not effects.revisions:
             return []
-        marker = self.state(arrived.partition).markers[arrived.session_id]
-        topic, key = self._settings.samples_topic, marker.key.encode()
+        state = self.states.get(arrived.partition)
+        if state is None:
+            return []
+        key = state.markers[arrived.session_id].key.encode()
+        topic = self._settings.samples_topic
         return [
             await self._outlet.send(topic, key, codec.to_msgpack(revision))
             for revision in effects.revisions

@@ -158,4 +158,4 @@ def test_no_broker_at_all_is_said_in_time() -> None:
 
     begun_s = time.monotonic()
     asyncio.run(scenario())
-    assert time.monotonic() - begun_s < 5
+    assert time.monotonic() - begun_s < 30
