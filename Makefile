@@ -10,7 +10,7 @@ READY := .venv/.ready
 # More words for the command of a target, e.g. `make test ARGS="-k tree"`.
 ARGS ?=
 
-.PHONY: help venv demo test broker check format mutants bench-core lock wheel clean
+.PHONY: help venv demo test broker check format mutants bench-core bench-processor lock wheel clean
 
 help: ## this list
 	@sed -nE 's/^([a-z-]+):[^#]*## (.*)/\1|\2/p' Makefile | while IFS='|' read -r name text; do \
@@ -61,6 +61,9 @@ mutants: $(READY) ## plant named errors in the core; each must fail a test
 
 bench-core: $(READY) ## speed, memory and bytes of the core beside a plain baseline
 	@$(BIN)/python -m benchmarks.core $(ARGS)
+
+bench-processor: $(READY) ## one worker on a real broker beside a plain loop, and its recovery
+	@$(BIN)/python -m benchmarks.processor $(ARGS)
 
 # uv.lock names hosts, so it stays local; the exported file does not.
 lock: $(READY) ## make requirements.txt anew: the newest versions that pyproject.toml allows

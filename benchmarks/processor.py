@@ -10,7 +10,7 @@ import contextlib
 import dataclasses
 import json
 import os
-import signal
+import re
 import subprocess
 import sys
 import tempfile
@@ -31,6 +31,7 @@ LOADS = {1: 20_000, 20: 8_000, 200: 1_000}
 """Kilobytes an event, and how many of them."""
 AIMS = {1: None, 20: 0.5, 200: 0.8}
 SECONDS_MAX = 240.0
+_RECOVERED = re.compile(r"recovered (\d+) rows .* in (\d+) ms")
 SIDES = {
     "processor": ["-c", "from streams.cli.main import main; main()", "processor"],
     "plain": ["-m", "benchmarks.plain_loop"],
@@ -108,13 +109,13 @@ async def measure_recovery(broker: Broker, rows: int) -> float:
             )
             sent = await log.send(outgoing)
         await sent
-    with process(SIDES["processor"], settings) as worker:
-        assert worker.stderr is not None
-        for line in worker.stderr:
-            if b"recovered" in line:
-                words = line.split()
-                return int(words[3]) / (int(words[-2]) / 1000)
-    raise RuntimeError("the worker recovered nothing")
+    with process(SIDES["processor"], settings) as said:
+        until = time.monotonic() + SECONDS_MAX
+        while time.monotonic() < until:
+            if found := _RECOVERED.search(said.read_text()):
+                return int(found[1]) / (int(found[2]) / 1000)
+            await asyncio.sleep(0.1)
+    raise TimeoutError(f"no recovery in {SECONDS_MAX} s")
 
 
 def fresh_settings(broker: Broker) -> Settings:
@@ -129,24 +130,22 @@ def fresh_settings(broker: Broker) -> Settings:
 
 
 @contextlib.contextmanager
-def process(command: list[str], settings: Settings) -> Iterator[subprocess.Popen[bytes]]:
-    """A side as a process, ended by its id."""
+def process(command: list[str], settings: Settings) -> Iterator[Path]:
+    """A side as a process, ended by its id; gives the file with what it says."""
     given = {
         f"{PREFIX}{field.name.upper()}": str(getattr(settings, field.name))
         for field in dataclasses.fields(settings)
         if getattr(settings, field.name) != field.default
     }
-    running = subprocess.Popen(
-        [sys.executable, *command],
-        env={**os.environ, **given},
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE if command[-1] == "processor" else subprocess.DEVNULL,
-    )
-    try:
-        yield running
-    finally:
-        running.send_signal(signal.SIGKILL)
-        running.wait(10)
+    with tempfile.NamedTemporaryFile() as said:
+        running = subprocess.Popen(
+            [sys.executable, *command], env={**os.environ, **given}, stdout=said, stderr=said
+        )
+        try:
+            yield Path(said.name)
+        finally:
+            running.kill()
+            running.wait(10)
 
 
 if __name__ == "__main__":

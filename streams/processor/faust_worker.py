@@ -159,7 +159,13 @@ class Processor:
     async def _seek_back(self, partition: int, offsets: Offsets) -> None:
         self.counts["seeks"] += 1
         self.seek_s[partition] = time.monotonic()
-        await self.app.consumer.seek(TP(self.settings.turns_topic, partition), offsets.next)
+        place = TP(self.settings.turns_topic, partition)
+        try:
+            # In the consumer's own thread; a plain seek from here breaks its fetcher.
+            await self.app.consumer.seek_wait({place: offsets.next})
+        except Exception as error:  # a rebalance meanwhile took the place away: it is asked again
+            self.counts["seeks_failed"] += 1
+            sys.stderr.write(f"turnstream processor: seek to {place}: {error!r}\n")
 
     async def _every_second(self) -> None:
         while True:

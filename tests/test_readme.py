@@ -1,0 +1,29 @@
+"""The README says only what is there."""
+
+import re
+from pathlib import Path
+
+from streams.cli.main import COMMANDS
+from streams.settings import settings_table
+
+ROOT = Path(__file__).parents[1]
+README = (ROOT / "README.md").read_text()
+
+
+def test_the_settings_table_is_the_one_the_settings_give() -> None:
+    assert settings_table() in README
+
+
+def test_every_command_it_names_is_there_and_every_command_is_named() -> None:
+    assert set(re.findall(r"`turnstream ([a-z-]+)", README)) == set(COMMANDS)
+
+
+def test_every_target_it_names_is_there() -> None:
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    assert set(re.findall(r"make ([a-z]+(?:-[a-z]+)?)(?=[`\s])", README)) <= targets
+
+
+def test_every_file_it_links_to_is_there() -> None:
+    links = re.findall(r"\]\(([^)#]+)\)", README)
+    assert links
+    assert all((ROOT / link).exists() for link in links)
