@@ -13,7 +13,7 @@ Invariant: one writer's entries stand in a partition in the order they were sent
 was acknowledged stays; one that was not may still appear.
 """
 
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -65,6 +65,22 @@ class Entry:
     """None removes the key from a compacted topic."""
 
 
+class Sending(Awaitable[Position], Protocol):
+    """An entry on its way; awaiting it gives its position once it is durable."""
+
+    def on_settled(self, call: Callable[[], None]) -> None:
+        """Call back once it is durable or has failed; cheaper than a task that awaits it."""
+        ...
+
+    def settled_position(self) -> Position:
+        """The position, once settled.
+
+        Raises:
+            LogError: it failed; it may still be stored.
+        """
+        ...
+
+
 class Reader(Protocol):
     """Reads one topic onwards, partitions interleaved, each in order."""
 
@@ -95,7 +111,7 @@ class Reader(Protocol):
 class Log(Protocol):
     """A durable log. Every call is bounded in time and raises `LogAway` at the bound."""
 
-    async def send(self, outgoing: Outgoing) -> Awaitable[Position]:
+    async def send(self, outgoing: Outgoing) -> Sending:
         """Hand an entry over, in order; await what comes back to know that it is durable.
 
         Waits only while buffers are full.

@@ -16,7 +16,7 @@ Invariant: two producers of one writer never deliver to a partition at the same 
 
 import asyncio
 import contextlib
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from typing import Any
 
 from aiokafka import AIOKafkaProducer
@@ -55,11 +55,22 @@ class Sent:
                     # Shielded: giving up the wait does not take the entry back, and a second
                     # await may still learn its position.
                     await asyncio.shield(self._future)
-            stored = self._future.result()
         except TimeoutError:
             servers, seconds = self._settings.bootstrap_servers, self._settings.publish_timeout_s
             detail = f"not acknowledged by {servers} in {seconds:g} s; it may still be stored"
             raise LogAway(f"publish to {self._outgoing}: {detail}") from None
+        except KafkaError:
+            pass  # told below, in our words
+        return self.settled_position()
+
+    def on_settled(self, call: Callable[[], None]) -> None:
+        """Call back once it is durable or has failed."""
+        self._future.add_done_callback(lambda _: call())
+
+    def settled_position(self) -> Position:
+        """The position, once settled."""
+        try:
+            stored = self._future.result()
         except KafkaError as error:
             raise LogError(f"publish to {self._outgoing}: {told(error)}") from error
         if stored.offset < 0:

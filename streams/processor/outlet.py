@@ -33,7 +33,6 @@ class Outlet:
         self._in_flight_bytes = 0
         self._room = asyncio.Event()
         self._room.set()
-        self._tasks: set[asyncio.Task[None]] = set()
         self.tips: dict[int, int] = {}
 
     async def send(self, topic: str, key: bytes, value: bytes) -> Acknowledged:
@@ -66,9 +65,9 @@ class Outlet:
         sent = await self._log.send(outgoing)
         done: Acknowledged = asyncio.get_running_loop().create_future()
 
-        async def acknowledge() -> None:
+        def settle() -> None:
             try:
-                position = await sent
+                position = sent.settled_position()
             except Exception as error:  # any failure of a write ends the worker
                 self._die(f"write to {outgoing}: {error!r}")
             self._in_flight_bytes -= size
@@ -78,9 +77,7 @@ class Outlet:
                 stored(position)
             done.set_result(None)
 
-        task = asyncio.create_task(acknowledge())
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        sent.on_settled(settle)
         return done
 
     def _stored(self, position: Position) -> None:

@@ -7,7 +7,7 @@ order, also within one partition.
 import asyncio
 import random
 from collections import defaultdict
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from typing import Any
 
 from streams.log.interface import Outgoing, Position
@@ -18,6 +18,12 @@ class Sent:
 
     def __init__(self) -> None:
         self.future: asyncio.Future[Position] = asyncio.get_running_loop().create_future()
+
+    def on_settled(self, call: Callable[[], None]) -> None:
+        self.future.add_done_callback(lambda _: call())
+
+    def settled_position(self) -> Position:
+        return self.future.result()
 
     def __await__(self) -> Generator[Any, None, Position]:
         return self.future.__await__()
