@@ -10,7 +10,7 @@ READY := .venv/.ready
 # More words for the command of a target, e.g. `make test ARGS="-k tree"`.
 ARGS ?=
 
-.PHONY: help venv demo test broker check format mutants bench-core bench-processor lock wheel clean
+.PHONY: help venv demo test broker check format mutants chaos chaos-variants bench-core bench-processor lock wheel clean
 
 help: ## this list
 	@sed -nE 's/^([a-z-]+):[^#]*## (.*)/\1|\2/p' Makefile | while IFS='|' read -r name text; do \
@@ -58,6 +58,16 @@ format: $(READY) ## rewrite the code in the project's format and mend what lint 
 
 mutants: $(READY) ## plant named errors in the core; each must fail a test
 	@$(BIN)/python -m tests.mutants $(ARGS)
+
+# How many sessions the chaos run begins with, and the seed of its faults.
+SESSIONS ?= 1000
+SEED ?= 1
+
+chaos: $(READY) ## workers and broker killed at random; everything must equal the pure core (SESSIONS, SEED)
+	@$(BIN)/python -m tests.chaos $(SESSIONS) $(SEED)
+
+chaos-variants: $(READY) ## workers built wrong on purpose: the same harness must say what breaks
+	@$(BIN)/python -m tests.chaos.variants $(ARGS)
 
 bench-core: $(READY) ## speed, memory and bytes of the core beside a plain baseline
 	@$(BIN)/python -m benchmarks.core $(ARGS)
