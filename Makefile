@@ -14,7 +14,7 @@ ARGS ?=
 
 help: ## this list
 	@sed -nE 's/^([a-z-]+):[^#]*## (.*)/\1|\2/p' Makefile | while IFS='|' read -r name text; do \
-	  printf '  make %-12s %s\n' "$$name" "$$text"; done
+	  printf '  make %-15s %s\n' "$$name" "$$text"; done
 
 venv: $(READY) ## create or refresh .venv from requirements.txt, every package checked by its hash
 
