@@ -64,10 +64,12 @@ SESSIONS ?= 1000
 SEED ?= 1
 
 chaos: $(READY) ## workers and broker killed at random; everything must equal the pure core (SESSIONS, SEED)
-	@$(BIN)/python -m tests.chaos $(SESSIONS) $(SEED)
+	@tools/need-java
+	@$(BIN)/python -m tests.chaos $(SESSIONS) $(SEED) $(ARGS)
 
 chaos-variants: $(READY) ## workers built wrong on purpose: the same harness must say what breaks
-	@$(BIN)/python -m tests.chaos.variants $(ARGS)
+	@tools/need-java
+	@$(BIN)/python -m tests.chaos.variants
 
 bench-core: $(READY) ## speed, memory and bytes of the core beside a plain baseline
 	@$(BIN)/python -m benchmarks.core $(ARGS)

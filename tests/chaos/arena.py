@@ -12,6 +12,7 @@ import dataclasses
 import os
 import time
 import uuid
+from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -34,10 +35,10 @@ class Stuck(Exception):
     """The workers do not get on, although nothing holds them up."""
 
 
-def short_settings(broker: Broker, **changes: Any) -> Settings:
+def short_settings(brokers: Sequence[Broker], **changes: Any) -> Settings:
     """Settings under which everything happens within seconds."""
     fields: dict[str, Any] = {
-        "bootstrap_servers": broker.bootstrap_servers,
+        "bootstrap_servers": ",".join(broker.bootstrap_servers for broker in brokers),
         "topic_prefix": f"chaos-{uuid.uuid4().hex[:8]}",
         "partitions": 8,
         "trace_share": 0.3,
@@ -67,9 +68,14 @@ class Arena:
     """Everything one run needs; enter it, hurt it, end it, judge it."""
 
     def __init__(
-        self, folder: Path, broker: Broker, settings: Settings, seed: int, side_by_side: int = 60
+        self,
+        folder: Path,
+        brokers: Sequence[Broker],
+        settings: Settings,
+        seed: int,
+        side_by_side: int = 60,
     ) -> None:
-        self.broker = broker
+        self.brokers = brokers
         self.settings = settings
         self.crew = Crew(folder, environ_of(settings))
         # Longer than any outage, and a little more: the load must outlive what we do.
@@ -81,7 +87,6 @@ class Arena:
         self.found = Found()
         self._watching: asyncio.Task[None] | None = None
         self._loading: asyncio.Task[None] | None = None
-        self._rate = 0.0
 
     async def __aenter__(self) -> Self:
         report = await create_topics(self.settings)
@@ -108,7 +113,6 @@ class Arena:
     def start_load(self, rate: float, backlog_max: int) -> None:
         """Publish from now on, in the background; an error in it shows at `hold_load`."""
         self.load.held = False
-        self._rate = rate
         self._loading = asyncio.create_task(
             self.load.run(rate, lambda: self.watch.lag, backlog_max)
         )

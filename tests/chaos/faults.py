@@ -17,6 +17,7 @@ from random import Random
 
 from tests.chaos.arena import Arena, Stuck
 from tests.chaos.workers import Worker
+from tests.kafka.broker import Broker
 
 KILL = "kill -9"
 STOP = "SIGSTOP"
@@ -30,6 +31,8 @@ KINDS = (KILL, STOP, TERM, JOIN, LEAVE, BROKER_KILL, BROKER_GONE, MARKER)
 
 LAG_MIN = 500
 READY_SHARE = 0.8
+BOTH_SHARE = 0.3
+"""Of the killed brokers that take a worker along."""
 GONE_SECONDS = 30.0
 MOVED_SECONDS_MAX = 90.0
 MARKER_SECONDS_MAX = 40.0
@@ -139,20 +142,23 @@ class Faults:
             self.wrong_exits.append(f"{worker.name} SIGTERM: {code}")
 
     async def _kill_broker(self) -> bool:
-        broker = self._arena.broker
+        broker = self._dice.choice(self._arena.brokers)
         broker.kill()
-        if self._dice.random() < 0.3:
+        if self._dice.random() < BOTH_SHARE:
             self._victim().kill()
         await self._pause(0.2, 3)
-        await asyncio.to_thread(broker.start)
+        await self._start(broker)
         return True
 
     async def _take_broker_away(self) -> bool:
-        broker = self._arena.broker
+        broker = self._dice.choice(self._arena.brokers)
         await asyncio.to_thread(broker.stop)
         await asyncio.sleep(GONE_SECONDS)
-        await asyncio.to_thread(broker.start)
+        await self._start(broker)
         return True
+
+    async def _start(self, broker: Broker) -> None:
+        await asyncio.to_thread(broker.start, len(self._arena.brokers))
 
     async def _kill_at_marker(self) -> bool:
         doomed = self._victim()

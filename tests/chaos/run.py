@@ -11,6 +11,7 @@ Exit codes: 0 all is as the pure core gives it; 1 something is not; 3 the run do
 
 import argparse
 import asyncio
+import contextlib
 import shutil
 import statistics
 import sys
@@ -26,7 +27,7 @@ from tests.chaos.comparison import Verdict
 from tests.chaos.faults import KINDS, Faults, Injected
 from tests.chaos.load import CHUNK
 from tests.chaos.sessions import script
-from tests.kafka.broker import Broker
+from tests.kafka.broker import Broker, start_all
 
 EXIT_DIFFERENT = 1
 EXIT_DOES_NOT_COUNT = 3
@@ -160,11 +161,15 @@ def say(line: str) -> None:
     sys.stdout.flush()
 
 
-async def chaos(sessions: int, seed: int, folder: Path) -> int:
+async def chaos(sessions: int, seed: int, brokers: int, folder: Path) -> int:
     """The exit code of one run."""
-    with Broker(folder / "broker") as broker:
-        settings = short_settings(broker, marker_retention_s=60.0, processor_buffer_events=4096)
-        async with Arena(folder / "workers", broker, settings, seed) as arena:
+    with contextlib.ExitStack() as stack:
+        cluster = Broker.several(folder, brokers)
+        for broker in cluster:
+            stack.callback(broker.close)
+        start_all(cluster)
+        settings = short_settings(cluster, marker_retention_s=60.0, processor_buffer_events=4096)
+        async with Arena(folder / "workers", cluster, settings, seed) as arena:
             run = Chaos(arena, sessions, seed)
             try:
                 verdict = await run.run()
@@ -183,12 +188,13 @@ async def chaos(sessions: int, seed: int, folder: Path) -> int:
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="tests.chaos", description=__doc__)
-    parser.add_argument("sessions", type=int)
-    parser.add_argument("seed", type=int)
+    parser.add_argument("sessions", type=int, help="at least; faults may take longer than these")
+    parser.add_argument("seed", type=int, help="of the sessions, their order and the faults")
+    parser.add_argument("--brokers", type=int, default=1, help="3: replication 3, one is hurt")
     options = parser.parse_args()
     silence_client_logs()
     folder = Path(tempfile.mkdtemp(prefix="turnstream-chaos-"))
-    code = asyncio.run(chaos(options.sessions, options.seed, folder))
+    code = asyncio.run(chaos(options.sessions, options.seed, options.brokers, folder))
     if code:
         say(f"exit {code}; broker data and what the workers said: {folder}")
     else:

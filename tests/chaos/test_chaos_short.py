@@ -26,10 +26,12 @@ def broker(tmp_path: Path) -> Iterator[Broker]:
 def test_killed_stopped_and_without_a_broker_the_workers_give_what_one_process_would(
     broker: Broker, tmp_path: Path
 ) -> None:
-    settings = short_settings(broker, idle_limit_s=12.0, reward_grace_s=12.0)
+    settings = short_settings(
+        [broker], idle_limit_s=8.0, reward_grace_s=8.0, processor_buffer_events=4096
+    )
 
     async def scenario() -> Verdict:
-        async with Arena(tmp_path / "workers", broker, settings, SEED, side_by_side=30) as arena:
+        async with Arena(tmp_path / "workers", [broker], settings, SEED, side_by_side=30) as arena:
             await arena.load.publish(900)
             arena.crew.pace(0.01)
             arena.crew.supervise(WORKERS)
