@@ -172,18 +172,20 @@ def compare(expected: Expected, out: Found) -> Verdict:
 
 
 def _compare(
-    verdict: Verdict, kind: str, wanted: Mapping[Name, Keyed], there: Mapping[Name, list[Keyed]]
+    verdict: Verdict,
+    kind: str,
+    wanted: Mapping[Name, set[Keyed]],
+    there: Mapping[Name, list[Keyed]],
 ) -> None:
-    for name, value in wanted.items():
-        copies = there.get(name, [])
-        about = f"{kind} {name} of {value[0].decode()}"
+    for name in wanted.keys() | there.keys():
+        expected, copies = wanted.get(name, set()), there.get(name, [])
+        key = next(iter(expected or copies))[0]
+        about = f"{kind} {name} of {key.decode()}"
         if not copies:
             verdict.lost.append(about)
-        elif any(copy != value for copy in copies):
-            verdict.wrong.append(f"{about}, other bytes")
-        verdict.duplicates[f"{kind}s"] += max(0, len(copies) - 1)
-    for name in there.keys() - wanted.keys():
-        verdict.wrong.append(f"{kind} {name} of {there[name][0][0].decode()}, not expected")
+        elif set(copies) != expected:
+            verdict.wrong.append(f"{about}, {'other bytes' if expected else 'not expected'}")
+        verdict.duplicates[f"{kind}s"] += len(copies) - len(set(copies))
 
 
 def _letter_name(letter: Keyed) -> str:

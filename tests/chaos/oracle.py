@@ -46,12 +46,16 @@ Keyed = tuple[bytes, bytes]
 
 @dataclass
 class Expected:
-    """Everything that has to be there in the end."""
+    """Everything that has to be there in the end.
 
-    samples: dict[str, Keyed] = field(default_factory=dict)
-    outcomes: dict[str, Keyed] = field(default_factory=dict)
-    revisions: dict[tuple[str, int], Keyed] = field(default_factory=dict)
-    traces: dict[str, Keyed] = field(default_factory=dict)
+    One entry for each name, unless a session was purged and something of it came afterwards: it
+    then begins anew.
+    """
+
+    samples: dict[str, set[Keyed]] = field(default_factory=dict)
+    outcomes: dict[str, set[Keyed]] = field(default_factory=dict)
+    revisions: dict[tuple[str, int], set[Keyed]] = field(default_factory=dict)
+    traces: dict[str, set[Keyed]] = field(default_factory=dict)
     letters: dict[Keyed, str] = field(default_factory=dict)
     """Dead letters with a short name for each."""
     tables: dict[int, dict[bytes, bytes]] = field(default_factory=dict)
@@ -72,6 +76,8 @@ class Oracle:
         self._partitions: dict[int, Partition] = {}
         self._rows: dict[tuple[int, str], list[int]] = {}
         self._floors: dict[int, int] = {}
+        self._keys: dict[str, bytes] = {}
+        """Under which a closed session's samples stand."""
         self._reader: Reader | None = None
         self.expected = Expected()
 
@@ -137,9 +143,9 @@ class Oracle:
             expected.letters[str(entry.position).encode(), codec.to_msgpack(letter)] = name
             expected.counts[f"dead letter {refusal.code}"] += 1
         for revision in effects.revisions:
-            key = _samples_key(self._outcome(session_id))
-            found = (key, codec.to_msgpack(revision))
-            expected.revisions[revision.sample_id, revision.revision] = found
+            name = revision.sample_id, revision.revision
+            value = self._keys[session_id], codec.to_msgpack(revision)
+            expected.revisions.setdefault(name, set()).add(value)
         if effects.row is not None:
             kept = entry.value if effects.row == EVENT_ROW else None
             code = None if effects.row == EVENT_ROW else effects.row
@@ -149,20 +155,16 @@ class Oracle:
         if effects.outcome is not None:
             self._closed(number, effects.outcome, effects)
 
-    def _outcome(self, session_id: str) -> SessionClosed:
-        outcome = codec.from_msgpack(self.expected.outcomes[session_id][1])
-        assert isinstance(outcome, SessionClosed), "outcomes are outcomes"
-        return outcome
-
     def _closed(self, number: int, outcome: SessionClosed, effects: Effects) -> None:
         expected, session_id = self.expected, outcome.session_id
-        key = _samples_key(outcome)
+        key = self._keys[session_id] = sample_key(session_id, outcome.group_id)
         for sample in effects.samples:
-            expected.samples[sample.sample_id] = (key, codec.to_msgpack(sample))
-        assert session_id not in expected.outcomes, f"{session_id} is closed twice"
-        expected.outcomes[session_id] = (key, codec.to_msgpack(outcome))
+            samples = expected.samples.setdefault(sample.sample_id, set())
+            samples.add((key, codec.to_msgpack(sample)))
+        expected.outcomes.setdefault(session_id, set()).add((key, codec.to_msgpack(outcome)))
         if effects.trace is not None:
-            expected.traces[session_id] = (event_key(session_id), codec.to_msgpack(effects.trace))
+            trace = event_key(session_id), codec.to_msgpack(effects.trace)
+            expected.traces.setdefault(session_id, set()).add(trace)
         assert effects.marker is not None, "every close leaves a marker"
         table = expected.tables[number]
         for offset in self._rows.pop((number, session_id), []):
@@ -187,10 +189,6 @@ class Oracle:
             del table[write_key(FloorKey(self._floors[number]))]
         self._floors[number] = offset
         table[write_key(FloorKey(offset))] = partition.floor.to_bytes(8)
-
-
-def _samples_key(outcome: SessionClosed) -> bytes:
-    return sample_key(outcome.session_id, outcome.group_id)
 
 
 async def read_to_end(log: KafkaLog, topic: str, reader: Reader) -> AsyncIterator[Entry]:

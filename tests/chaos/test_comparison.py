@@ -32,10 +32,10 @@ EXPECTED = expectations()
 def exactly() -> Found:
     """What workers without a fault would have written."""
     out = Found()
-    out.samples = {name: [value] for name, value in EXPECTED.samples.items()}
-    out.outcomes = {name: [value] for name, value in EXPECTED.outcomes.items()}
-    out.revisions = {name: [value] for name, value in EXPECTED.revisions.items()}
-    out.traces = {name: [value] for name, value in EXPECTED.traces.items()}
+    out.samples = {name: list(values) for name, values in EXPECTED.samples.items()}
+    out.outcomes = {name: list(values) for name, values in EXPECTED.outcomes.items()}
+    out.revisions = {name: list(values) for name, values in EXPECTED.revisions.items()}
+    out.traces = {name: list(values) for name, values in EXPECTED.traces.items()}
     out.letters.update(list(EXPECTED.letters))
     out.tables = copy.deepcopy(EXPECTED.tables)
     return out

@@ -217,7 +217,8 @@ def released(records: Iterable[Sample | SessionClosed], *, heed: bool) -> dict[s
 
 
 def _by_session(expected: Expected) -> dict[str, set[str]]:
-    records = [codec.from_msgpack(value) for _, value in expected.outcomes.values()]
+    values = [value for told in expected.outcomes.values() for _, value in told]
+    records = [codec.from_msgpack(value) for value in values]
     return {r.session_id: set(r.sample_ids) for r in records if isinstance(r, SessionClosed)}
 
 
