@@ -98,10 +98,14 @@ def _check_ids(turn: Turn, field: str, ids: Ids) -> None:
 
 
 def _check_finite(turn: Turn, logprobs: np.ndarray[Any, np.dtype[np.float32]]) -> None:
-    # NaN and infinity always show in the sum of squares, and squares of float32 always fit a
-    # double: one product clears the turn.
-    wide = logprobs.astype(np.float64)
-    if not math.isfinite(wide.dot(wide)):
+    if logprobs.size > _FEW_IDS:
+        finite = bool(np.isfinite(logprobs).all())
+    else:
+        # NaN and infinity always show in the sum of squares, and squares of float32 always fit
+        # a double. For a long array the product would be spread over threads that then spin.
+        wide = logprobs.astype(np.float64)
+        finite = math.isfinite(wide.dot(wide))
+    if not finite:
         place = int(np.flatnonzero(~np.isfinite(logprobs))[0])
         _refuse(turn, "invalid_field", f"`logprobs` is not finite at {place}")
 

@@ -22,22 +22,25 @@ from faust.types import TP
 from schemas import codec
 from streams.core.policy import PROFILES
 from streams.core.state import Rules
-from streams.log.interface import Log
+from streams.log.interface import Log, Outgoing
 from streams.log.keys import event_key
 from streams.processor import faust_hooks
+from streams.processor.arrivals import Incoming
 from streams.processor.faust_app import build_app, build_table, turns_topic
 from streams.processor.health import Progress, serve
 from streams.processor.offsets import Arrival, Offsets
 from streams.processor.outlet import Outlet
 from streams.processor.recovery import recover
 from streams.processor.sweep import due_purge, expired_sessions
-from streams.processor.worker import Incoming, Worker
+from streams.processor.worker import Worker
 from streams.settings import Settings
 
 EXIT_FAILED = 70
 """Something unexpected: nothing was committed past it."""
 EXIT_NO_TOPICS = 76
 """The consumer does not see our topics: it would be assigned nothing, for ever."""
+_IN_ONE_GO = 32
+"""Events taken without a turn of the event loop between them."""
 _ASK_AGAIN_S = 60.0
 """Before an expiry is published once more for the same silence."""
 
@@ -122,6 +125,8 @@ class Processor:
         try:
             async for event in stream.noack().events():
                 await self._arrive(event.message)
+                for message in faust_hooks.buffered(self.app, stream, _IN_ONE_GO):
+                    await self._arrive(message)
         except asyncio.CancelledError:
             raise
         except BaseException as error:
@@ -224,7 +229,7 @@ class Processor:
 
     async def _sweep(self) -> None:
         """Ask for the end of silent sessions, and for old markers to go."""
-        now_s, now_ms = time.monotonic(), time.time() * 1000
+        now_s, now_ms, topic = time.monotonic(), time.time() * 1000, self.settings.turns_topic
         self.asked_s = {k: s for k, s in self.asked_s.items() if now_s - s < _ASK_AGAIN_S}
         for partition in sorted(self.loaded):
             if not self._caught_up(partition):
@@ -238,12 +243,13 @@ class Processor:
                 if asked not in self.asked_s:
                     self.asked_s[asked] = now_s
                     key, value = event_key(expired.session_id), codec.to_msgpack(expired)
-                    await self.outlet.send(self.settings.turns_topic, key, value)
+                    await self.outlet.send(Outgoing(topic=topic, key=key, value=value))
             purge = due_purge(state, now_ms, self.settings)
             if purge is not None and ("", partition) not in self.asked_s:
                 self.asked_s["", partition] = now_s
-                await self.outlet.send_to(
-                    self.settings.turns_topic, partition, codec.to_msgpack(purge)
+                value = codec.to_msgpack(purge)
+                await self.outlet.send(
+                    Outgoing(topic=topic, key=None, value=value, partition=partition)
                 )
 
     def _caught_up(self, partition: int) -> bool:

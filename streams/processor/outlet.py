@@ -10,6 +10,7 @@ before it; a partition whose tip is the changelog's end need not be read again.
 import asyncio
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from typing import NoReturn
 
 from streams.log.interface import Log, Outgoing, Position
@@ -35,14 +36,12 @@ class Outlet:
         self._room.set()
         self.tips: dict[int, int] = {}
 
-    async def send(self, topic: str, key: bytes, value: bytes) -> Acknowledged:
-        """Send to a topic of records; the key decides the partition."""
-        partition = partition_of(key, self._settings.partitions)
-        return await self._send(Outgoing(topic=topic, key=key, value=value, partition=partition))
-
-    async def send_to(self, topic: str, partition: int, value: bytes) -> Acknowledged:
-        """Send to one partition, under no key."""
-        return await self._send(Outgoing(topic=topic, key=None, value=value, partition=partition))
+    async def send(self, record: Outgoing) -> Acknowledged:
+        """Send a record; its key decides the partition, unless it names one."""
+        if record.partition is None and record.key is not None:
+            place = partition_of(record.key, self._settings.partitions)
+            record = replace(record, partition=place)
+        return await self._send(record)
 
     async def put(self, partition: int, key: bytes, value: bytes | None) -> Acknowledged:
         """Write one entry of the table; None removes it."""

@@ -146,12 +146,19 @@ class PartitionState:
         """Entries that the floor removes: markers whose close and late rewards lie below it.
 
         Only rows before the purge itself count: one behind it is of a session that began anew.
+        A row below the floor without a marker is a zombie's: an open session holds a purge up.
         """
         if not self.floors:
             return []
         floor = self.floor
         at = min(offset for offset, value in self.floors.items() if value == floor)
-        keys: list[Key] = []
+        keys: list[Key] = [
+            RowKey(offset, session_id)
+            for session_id, rows in self.rows.items()
+            if session_id not in self.markers
+            for offset in rows
+            if offset < floor
+        ]
         for session_id, marker in self.markers.items():
             if marker.closed_at > at:
                 continue

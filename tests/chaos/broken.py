@@ -13,14 +13,15 @@ from schemas.events import Reward, SessionExpired
 from streams.core import session as core
 from streams.core.effects import Effects
 from streams.core.state import OpenSession, Rules
-from streams.log.interface import Log
+from streams.log.interface import Log, Outgoing
 from streams.processor import faust_worker
+from streams.processor.arrivals import Arrived, Incoming, read_event
 from streams.processor.faust_app import turns_topic
 from streams.processor.faust_worker import Processor
 from streams.processor.offsets import Arrival, Entry, Offsets
 from streams.processor.outlet import Acknowledged, Outlet
 from streams.processor.partition_state import PartitionState
-from streams.processor.worker import Arrived, Incoming, Worker, read_event
+from streams.processor.worker import Worker
 from streams.settings import Settings
 
 NO_CONTINUITY = "no-continuity-check"
@@ -57,13 +58,13 @@ class HastyOutlet(Outlet):
 
     _later: ClassVar[list[asyncio.Task[None]]] = []
 
-    async def send(self, topic: str, key: bytes, value: bytes) -> Acknowledged:
-        if topic != self._settings.samples_topic:
-            return await super().send(topic, key, value)
+    async def send(self, record: Outgoing) -> Acknowledged:
+        if record.topic != self._settings.samples_topic:
+            return await super().send(record)
 
         async def send_later() -> None:
             await asyncio.sleep(_HASTE_S)
-            await super(HastyOutlet, self).send(topic, key, value)
+            await super(HastyOutlet, self).send(record)
 
         self._later.append(asyncio.create_task(send_later()))
         done: Acknowledged = asyncio.get_running_loop().create_future()

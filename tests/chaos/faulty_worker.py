@@ -30,10 +30,11 @@ from streams.log.interface import Log
 from streams.log.kafka import KafkaLog
 from streams.log.kafka_topics import require_topics
 from streams.processor import faust_hooks
+from streams.processor.arrivals import Incoming
 from streams.processor.faust_run import run
 from streams.processor.faust_worker import Processor, die
 from streams.processor.offsets import Entry
-from streams.processor.worker import Incoming, Worker
+from streams.processor.worker import Worker
 from streams.settings import Settings, load_settings
 from tests.chaos import broken
 

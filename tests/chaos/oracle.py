@@ -27,6 +27,7 @@ from streams.core.state import OpenSession, Rules
 from streams.log.interface import Entry, Reader
 from streams.log.kafka import KafkaLog
 from streams.log.keys import event_key, sample_key
+from streams.processor.arrivals import read_event
 from streams.processor.rows import (
     FloorKey,
     MarkerKey,
@@ -36,7 +37,6 @@ from streams.processor.rows import (
     write_marker,
     write_row,
 )
-from streams.processor.worker import read_event
 from streams.settings import Settings
 
 READ_SECONDS_MAX = 120.0
@@ -143,9 +143,9 @@ class Oracle:
             expected.letters[str(entry.position).encode(), codec.to_msgpack(letter)] = name
             expected.counts[f"dead letter {refusal.code}"] += 1
         for revision in effects.revisions:
-            name = revision.sample_id, revision.revision
+            told = revision.sample_id, revision.revision
             value = self._keys[session_id], codec.to_msgpack(revision)
-            expected.revisions.setdefault(name, set()).add(value)
+            expected.revisions.setdefault(told, set()).add(value)
         if effects.row is not None:
             kept = entry.value if effects.row == EVENT_ROW else None
             code = None if effects.row == EVENT_ROW else effects.row

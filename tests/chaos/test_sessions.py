@@ -7,7 +7,7 @@ from schemas.samples import SessionClosed
 from streams.core.effects import Effects
 from streams.core.partition import Partition
 from streams.core.state import Rules
-from streams.processor.worker import read_event
+from streams.processor.arrivals import read_event
 from tests.chaos.sessions import Script, script
 
 SESSIONS = 240

@@ -1,8 +1,9 @@
 """A worker that crashes anywhere, and what it must have written in the end.
 
 One partition, no Faust: events are handed over one by one, acknowledgements come in any order,
-and at any moment the worker may be gone. A fresh one reads the changelog back and goes on from
-the last commit.
+and at any moment the worker may be gone, or may lose the partition and get it back while its
+old writes are still under way. Who comes next reads the changelog back and goes on from the
+last commit.
 """
 
 import asyncio
@@ -17,13 +18,16 @@ from schemas.dead_letters import DeadLetter
 from streams.core.partition import Partition
 from streams.core.state import Rules
 from streams.log.interface import Log
+from streams.processor.arrivals import Incoming, read_event
 from streams.processor.offsets import Offsets
 from streams.processor.outlet import Outlet
-from streams.processor.worker import Incoming, Worker, read_event
+from streams.processor.worker import Worker
 from streams.settings import Settings
 from tests.processor.memory_log import MemoryLog, settle
 
 SETTINGS = Settings(partitions=1)
+IDLE_MAX = 2000
+"""Steps without a write under way before a run counts as stuck."""
 Entry = tuple[bytes, bytes]
 
 
@@ -68,19 +72,28 @@ class Crashing:
         self.counts: Counter[str] = Counter()
 
     async def run(self, crashes: int) -> Written:
-        while crashes:
-            await self._live(self.choices.randrange(3 * len(self.entries)))
-            self.log.crash()
-            crashes -= 1
-        await self._live(None)
+        worker = self._fresh()
+        for _ in range(crashes):
+            await self._live(worker, self.choices.randrange(3 * len(self.entries)))
+            if self.choices.random() < 0.5:
+                self.log.crash()
+                worker = self._fresh()
+        await self._live(worker, None)
         return self._written()
 
-    async def _live(self, steps: int | None) -> None:
-        """One worker's life: so many steps, or until everything is done."""
-        worker, offsets = self._fresh()
+    async def _live(self, worker: Worker, steps: int | None) -> None:
+        """A worker's time with the partition: so many steps, or until everything is done."""
+        offsets = Offsets(1, self.committed)
+        state = worker.state(0)
+        for key, value in self.log.topics[SETTINGS.changelog_topic]:
+            assert key is not None
+            state.load(key, value)
         await worker.clear_spent(0)
+        idle = 0
         while steps is None or steps > 0:
             steps = None if steps is None else steps - 1
+            idle = idle + 1 if steps is None and self.log.quiet else 0
+            assert idle < IDLE_MAX, f"nothing moves at {offsets.position} of {len(self.entries)}"
             if self.choices.random() < 0.5 and offsets.next < len(self.entries):
                 key, value = self.entries[offsets.next]
                 offset = offsets.next
@@ -100,14 +113,9 @@ class Crashing:
         worker.drop(0)
         await settle()
 
-    def _fresh(self) -> tuple[Worker, Offsets]:
+    def _fresh(self) -> Worker:
         outlet = Outlet(SETTINGS, cast(Log, self.log), self.counts, die)
-        worker = Worker(SETTINGS, self.rules, outlet, self.counts, die)
-        state = worker.state(0)
-        for key, value in self.log.topics[SETTINGS.changelog_topic]:
-            assert key is not None
-            state.load(key, value)
-        return worker, Offsets(1, self.committed)
+        return Worker(SETTINGS, self.rules, outlet, self.counts, die)
 
     def _written(self) -> Written:
         records = {value for _, value in self.log.topics[SETTINGS.samples_topic] if value}

@@ -1,0 +1,81 @@
+"""One entry of the source log as the processor takes it: read, named, and what row it leaves.
+
+Invariant: an entry that cannot be read still has a session if its key names one, so that it is
+counted there.
+"""
+
+from typing import NamedTuple
+
+from schemas import codec
+from schemas.bad_record import BadRecord
+from schemas.events import Event, Purge
+from streams.core.effects import EVENT_ROW, Effects
+from streams.processor.offsets import Entry
+from streams.processor.rows import Row
+
+Session = tuple[int, str]
+"""Partition and session id."""
+
+
+class Incoming(NamedTuple):
+    """One entry of the source log."""
+
+    partition: int
+    offset: int
+    logged_ms: int
+    key: bytes | None
+    value: bytes | None
+
+
+class Arrived(NamedTuple):
+    """One event, read, and the offset it holds back until it is done."""
+
+    partition: int
+    offset: int
+    logged_ms: int
+    value: bytes
+    event: Event | BadRecord
+    session_id: str
+    entry: Entry
+
+    @classmethod
+    def of(cls, incoming: Incoming, entry: Entry) -> "Arrived":
+        """Read an entry of the log."""
+        partition, offset, logged_ms, key, value = incoming
+        event = read_event(key, value)
+        session_id = "" if isinstance(event, Purge) else event.session_id or ""
+        return cls(partition, offset, logged_ms, value or b"", event, session_id, entry)
+
+    @property
+    def session(self) -> Session:
+        """Whose event, and where."""
+        return self.partition, self.session_id
+
+
+def row_of(effects: Effects, logged_ms: int, value: bytes) -> Row | None:
+    """What the event leaves in the table: itself, only its code, or nothing."""
+    if effects.row is None:
+        return None
+    if effects.row == EVENT_ROW:
+        return Row(logged_ms, value)
+    return Row(logged_ms, None, effects.row)
+
+
+def read_event(key: bytes | None, value: bytes | None) -> Event | BadRecord:
+    """The event in a log entry, or why there is none; the key names the session even then."""
+    session_id = key.decode("utf-8", "replace") if key else None
+    try:
+        if value is None:
+            raise BadRecord("undecodable", "the entry has no value")
+        record = codec.from_msgpack(value)
+        if not isinstance(record, Event):
+            kind = record.__struct_config__.tag
+            raise BadRecord("unknown_type", f"`{kind}` is a record, not an event of a session")
+    except BadRecord as error:
+        error.session_id = error.session_id or session_id
+        return error
+    told = getattr(record, "session_id", session_id)
+    if session_id is not None and told != session_id:
+        detail = f"the entry's key is {session_id!r:.80}, the event says {told!r:.80}"
+        return BadRecord("invalid_field", detail, session_id=session_id)
+    return record

@@ -1,0 +1,63 @@
+"""What an event's effects are on the log: which records, on which topic, under which key.
+
+Invariant: bytes and keys follow from the event and its effects alone, so every processor, on
+Kafka or embedded, writes the same.
+"""
+
+from collections.abc import Iterator
+
+from schemas import codec
+from schemas.dead_letters import DeadLetter
+from schemas.record import Octets
+from streams.core.effects import Effects
+from streams.log.interface import Outgoing, Position
+from streams.log.keys import event_key, sample_key
+from streams.settings import Settings
+
+
+def letters_of(
+    effects: Effects, place: Position, value: bytes, settings: Settings
+) -> Iterator[Outgoing]:
+    """A dead letter for each refusal, with the untouched bytes."""
+    for refusal in effects.refusals:
+        letter = DeadLetter(
+            code=refusal.code,
+            detail=refusal.detail,
+            session_id=refusal.session_id,
+            turn_id=refusal.turn_id,
+            topic=place.topic,
+            partition=place.partition,
+            offset=place.offset,
+            # A foreign producer may have stored more than a letter can hold.
+            payload=Octets(value) if len(value) <= settings.message_bytes_max else None,
+        )
+        yield Outgoing(
+            topic=settings.dead_letters_topic,
+            key=str(place).encode(),
+            value=codec.to_msgpack(letter),
+        )
+
+
+def samples_of(effects: Effects, settings: Settings) -> Iterator[Outgoing]:
+    """The samples of a session that closes."""
+    assert effects.outcome is not None, "samples come with an outcome"
+    key = sample_key(effects.outcome.session_id, effects.outcome.group_id)
+    for sample in effects.samples:
+        yield Outgoing(topic=settings.samples_topic, key=key, value=codec.to_msgpack(sample))
+
+
+def outcome_of(effects: Effects, settings: Settings) -> Iterator[Outgoing]:
+    """The outcome of a session that closes, and its trace if it leaves one."""
+    outcome, trace = effects.outcome, effects.trace
+    assert outcome is not None, "every close has an outcome"
+    key = sample_key(outcome.session_id, outcome.group_id)
+    yield Outgoing(topic=settings.samples_topic, key=key, value=codec.to_msgpack(outcome))
+    if trace is not None:
+        key = event_key(outcome.session_id)
+        yield Outgoing(topic=settings.traces_topic, key=key, value=codec.to_msgpack(trace))
+
+
+def revisions_of(effects: Effects, key: bytes, settings: Settings) -> Iterator[Outgoing]:
+    """What a late reward changes, under the key its samples have."""
+    for revision in effects.revisions:
+        yield Outgoing(topic=settings.samples_topic, key=key, value=codec.to_msgpack(revision))
