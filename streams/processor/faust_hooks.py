@@ -22,6 +22,8 @@ Invariant: nothing else in the project touches a private name of Faust; another 
 is refused at the start, because these names mean something in this one only.
 """
 
+import os
+import threading
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from typing import Any
 
@@ -111,11 +113,18 @@ def partitions_known(app: Any, topic: str) -> int:
     return len(cluster.partitions_for_topic(topic) or ())
 
 
-def before_consumer_stops(app: Any, finish: Callable[[], Awaitable[None]]) -> None:
-    """Run `finish` while the consumer can still commit."""
+def before_consumer_stops(
+    app: Any, finish: Callable[[], Awaitable[None]], leave_after_s: float
+) -> None:
+    """Run `finish` while the consumer can still commit; then the process has so long to end."""
     stop = app._stop_consumer
 
     async def stop_after_finishing() -> None:
+        # A client whose broker is away waits for it even to say goodbye. What was durable is
+        # committed by `finish`, and the rest is done again by the next worker.
+        leaving = threading.Timer(leave_after_s, os._exit, [os.EX_OK])
+        leaving.daemon = True
+        leaving.start()
         if app._consumer is not None:
             app._consumer.stop_flow()
             app.flow_control.suspend()

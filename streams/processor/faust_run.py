@@ -7,6 +7,7 @@ at once, since waiting would not mend it.
 import asyncio
 import dataclasses
 import gc
+import signal
 import sys
 import time
 from collections.abc import Awaitable, Callable
@@ -37,6 +38,8 @@ def run(
     """Run a worker until it is told to stop; exits the process."""
     calm_client_logs()
     gc.set_threshold(_GC_YOUNG, 20, 20)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: sys.exit(0))  # until Faust has handlers of its own
     loop = asyncio.new_event_loop()
     asyncio.set_event_loop(loop)
     loop.run_until_complete(_wait_for_topics(settings, require_topics))

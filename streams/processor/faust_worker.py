@@ -41,6 +41,8 @@ EXIT_NO_TOPICS = 76
 """The consumer does not see our topics: it would be assigned nothing, for ever."""
 _IN_ONE_GO = 32
 """Events taken without a turn of the event loop between them."""
+_GOODBYE_S = 10.0
+"""To leave the group and close connections, once nothing is left to commit."""
 _ASK_AGAIN_S = 60.0
 """Before an expiry is published once more for the same silence."""
 
@@ -87,7 +89,8 @@ class Processor:
         self.app.task(self._every_second)
         self.app.task(self._answer_health)
         self.app.on_partitions_revoked.connect(self._revoked, weak=False)
-        faust_hooks.before_consumer_stops(self.app, self._finish)
+        leave_after_s = 2 * settings.processor_drain_timeout_s + _GOODBYE_S
+        faust_hooks.before_consumer_stops(self.app, self._finish, leave_after_s)
 
     def keep_only(self, partitions: set[int]) -> None:
         """Forget partitions that are another worker's now."""

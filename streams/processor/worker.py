@@ -18,11 +18,11 @@ from collections.abc import Callable, Coroutine, Iterable, Sequence
 from typing import Any, NoReturn
 
 from schemas.events import Purge
-from schemas.samples import SessionClosed
 from streams.core.effects import Effects
 from streams.core.state import Rules
 from streams.log.interface import Outgoing, Position
 from streams.processor.arrivals import Arrived, Incoming, Session, row_of
+from streams.processor.counting import count_close, count_refusals
 from streams.processor.offsets import Entry
 from streams.processor.outlet import Acknowledged, Outlet
 from streams.processor.partition_state import PartitionState
@@ -147,9 +147,8 @@ class Worker:
         finished.set_result(None)
 
     async def _close(self, arrived: Arrived, effects: Effects, state: PartitionState) -> None:
-        marker, outcome = effects.marker, effects.outcome
+        marker = effects.marker
         assert marker is not None, "only a close comes here"
-        assert outcome is not None, "every close has an outcome"
         partition, session_id = arrived.partition, arrived.session_id
         # The marker makes every replay of this session's events a no-op, so whatever they lead
         # to must be durable before it is.
@@ -161,7 +160,7 @@ class Worker:
         state.close(marker, arrived.logged_ms)
         spent = [RowKey(offset, session_id) for offset in state.spent_rows(session_id)]
         await self._tombstone(partition, state, spent)
-        self._count_close(effects, outcome)
+        count_close(self._counts, effects)
         arrived.entry.release()
         waiting = self._closing[arrived.session]
         while waiting:
@@ -221,7 +220,7 @@ class Worker:
         await self._tombstone(partition, state, gone)
 
     def _letters(self, arrived: Arrived, effects: Effects) -> Iterable[Outgoing]:
-        self._counts.update(f"dead_letter:{refusal.code}" for refusal in effects.refusals)
+        count_refusals(self._counts, effects)
         place = Position(self._settings.turns_topic, arrived.partition, arrived.offset)
         return letters_of(effects, place, arrived.value, self._settings)
 
@@ -239,16 +238,6 @@ class Worker:
             entry.release()
         else:
             write.add_done_callback(lambda _: entry.release())
-
-    def _count_close(self, effects: Effects, outcome: SessionClosed) -> None:
-        counts = self._counts
-        counts["sessions_closed"] += 1
-        counts["samples"] += len(effects.samples)
-        counts["tokens_generated"] += outcome.generated
-        counts["tokens_trained"] += outcome.trained
-        for row in outcome.ledger:
-            for reason, tokens in row.untrained.items():
-                counts[f"untrained:{reason}"] += tokens
 
     def _spawn(self, partition: int, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         async def guarded() -> None:

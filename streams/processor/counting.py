@@ -1,0 +1,24 @@
+"""What a processor counts of a session that closes, for its metrics."""
+
+from collections import Counter
+
+from streams.core.effects import Effects
+
+
+def count_close(counts: Counter[str], effects: Effects) -> None:
+    """Samples, tokens, and why tokens did not train."""
+    outcome = effects.outcome
+    assert outcome is not None, "every close has an outcome"
+    counts["sessions_closed"] += 1
+    counts["samples"] += len(effects.samples)
+    counts["tokens_generated"] += outcome.generated
+    counts["tokens_trained"] += outcome.trained
+    for row in outcome.ledger:
+        for reason, tokens in row.untrained.items():
+            counts[f"untrained:{reason}"] += tokens
+
+
+def count_refusals(counts: Counter[str], effects: Effects) -> None:
+    """Dead letters by code."""
+    for refusal in effects.refusals:
+        counts[f"dead_letter:{refusal.code}"] += 1
