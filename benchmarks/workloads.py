@@ -9,6 +9,7 @@ rewrites it, so a session of 300 turns does not hold 23 million ids here.
 Invariant: the same arguments give the same session, byte for byte.
 """
 
+from collections import Counter
 from dataclasses import dataclass
 from typing import Literal
 
@@ -91,6 +92,34 @@ def drifting(turns: int, seed: int, sizes: Sizes | None = None) -> list[Call]:
         session.call(agent, samples=2 if turn % RETRY_EVERY == RETRY_AT else 1)
         if turn % SUBAGENT_EVERY == SUBAGENT_AT:
             session.subagent()
+    return session.calls
+
+
+def compacted(seed: int, drift_every: int | None) -> list[Call]:
+    """One realistic session: a main agent of 20 turns with a compaction after 12, two sub-agents.
+
+    The sub-agents make 10 turns each, side by side with the main agent. Every so-many-th turn of
+    each history is echoed with two of its tokens replaced by one, as re-tokenizing does.
+    """
+    session = _Session(seed, Sizes())
+    long, short = (session.new_agent("main", tokens) for tokens in (2_000, 2_300))
+    helpers = [session.new_agent("subagent", 1_500) for _ in range(2)]
+    turns: Counter[str] = Counter()
+
+    def step(agent: _Agent) -> None:
+        if turn := turns[agent.name]:
+            if drift_every is not None and turn % drift_every == 0:
+                session.drift_in_response(agent)
+            session.tool_result(agent)
+        turns[agent.name] += 1
+        session.call(agent)
+
+    for _ in range(10):
+        for agent in (long, *helpers):
+            step(agent)
+    for agent, count in ((long, 2), (short, 8)):
+        for _ in range(count):
+            step(agent)
     return session.calls
 
 

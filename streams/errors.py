@@ -9,6 +9,9 @@
     + LogAway           it did not answer in time; what was asked may still happen: try again
     + WrongTopic        a topic is missing or not as it has to be
     + NoSuchPosition    before the log's start or behind its end: what stood there is gone
+    + LogFull           no room on the disk; nothing of it is stored: make room, try again
+    + WrongLog          a file that is missing, damaged, replaced or no log of this version
+    + PositionMoved     a group stands elsewhere than expected: another works for it
 
 `BadEvent` is a `schemas` BadRecord too: bytes that cannot be read and events that cannot be
 true end the same way.
@@ -65,3 +68,15 @@ class WrongTopic(LogError):
 
 class NoSuchPosition(LogError):
     """A position outside of what the log holds."""
+
+
+class LogFull(LogError):
+    """The disk has no room. What was asked is not stored; what was acknowledged before is."""
+
+
+class WrongLog(LogError):
+    """A file that is not a log of this version, or is no longer the one that was opened."""
+
+
+class PositionMoved(LogError):
+    """A group's position is not the expected one; nothing was changed."""

@@ -29,6 +29,7 @@ FRAMING_BYTES = 4096
 ENVELOPE_BYTES = 65_536
 """What a dead letter or a table row adds to the event it holds."""
 FOR_EVER = -1
+KAFKA = "kafka"
 
 _TOPIC_PREFIX = re.compile(r"[A-Za-z0-9._-]{1,200}")
 _SECURITY = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
@@ -39,8 +40,10 @@ _SECRET = {"sasl_password"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """The knobs of every service on Kafka."""
+    """The knobs of every service and command."""
 
+    log: str = KAFKA
+    """`kafka`, or the path of a file: the embedded log, which needs no broker."""
     bootstrap_servers: str = "127.0.0.1:9092"
     """Brokers to ask first, `host:port` with commas between; one that answers is enough."""
     security_protocol: str = "PLAINTEXT"
@@ -285,6 +288,8 @@ def _check_words(settings: Settings) -> None:
     for name, allowed in choices.items():
         if getattr(settings, name) not in allowed:
             _refuse(name, getattr(settings, name), f"give one of {', '.join(allowed)}")
+    if not settings.log.strip():
+        _refuse("log", settings.log, f"give `{KAFKA}` or the path of a file")
     if not _TOPIC_PREFIX.fullmatch(settings.topic_prefix):
         _refuse("topic_prefix", settings.topic_prefix, "letters, digits, dot, dash, underscore")
     for server in settings.bootstrap_servers.split(","):

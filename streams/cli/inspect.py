@@ -1,25 +1,45 @@
 """`turnstream inspect`: a session drawn as text, and the story of one token."""
 
 import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, cast
 
 import click
+import msgspec
 from tokenizers import Tokenizer
 
+from schemas.record import SessionId
+from schemas.samples import Sample, SessionClosed
 from streams.cli.offline import run_file
+from streams.cli.on_the_log import log_option, run_on_the_log
 from streams.cli.policy_options import chosen_rules, policy_options
+from streams.cli.session_on_log import find_session
+from streams.cli.session_text import as_if, draw_revisions, draw_story, duration, names_of
 from streams.core.drawing import Spell, draw_session, visible
-from streams.core.effects import Effects
 from streams.core.limits import DEFAULT_LIMITS
 from streams.core.policy import PROFILES
 from streams.core.provenance import tell_token
+from streams.core.state import Rules
 from streams.core.tree import Tree
+from streams.errors import LogError
+from streams.log.opening import log_name, open_log
+from streams.settings import Settings
+
+_SQLITE = b"SQLite format 3\0"
 
 
 @click.command()
-@click.argument("file", type=click.File("rb"))
-@click.option("--session", "session_id", metavar="ID", help="Only this session of the file.")
+@click.argument("target")
+@log_option
+@click.option("--session", "session_id", metavar="ID", help="Only this session of a file.")
+@click.option(
+    "--search",
+    is_flag=True,
+    help="On a log: if the processor's table does not know the session, look through its "
+    "partition of the turns, and through the samples. Reads much.",
+)
 @policy_options
 @click.option("--token", type=click.IntRange(min=0), metavar="N", help="Tell the story of token N.")
 @click.option(
@@ -38,8 +58,10 @@ from streams.core.tree import Tree
     help="A tokenizer.json, or a folder with one: show tokens as text instead of ids.",
 )
 def inspect(
-    file: BinaryIO,
+    target: str,
+    log: str | None,
     session_id: str | None,
+    search: bool,
     profile: str | None,
     fork_threshold: int | None,
     default_reward: float | None,
@@ -47,48 +69,148 @@ def inspect(
     index: int,
     tokenizer: Path | None,
 ) -> None:
-    """Draw the sessions of FILE: turns, tree, samples, ledger.
+    """Draw sessions: turns, tree, samples, ledger.
+
+    TARGET is a file of events, one a line as JSON (- for standard input), or the id of a session
+    on the log; with --log it is always a session. An open session is drawn as the processor
+    knows it, with the samples it would give if it ended now; a closed one from its events, with
+    the rewards that came later.
 
     Trained tokens stand in [brackets]; blanks in messages are visible (space ·, newline ⏎,
     tab ⇥). --token N says which turn gave a token, under which weights, and what masked it.
     """
     rules = chosen_rules(profile, fork_threshold, default_reward)
     spell = _spelling(tokenizer) if tokenizer is not None else None
+    look = Look(rules, spell, token, index, in_log_only=log is not None)
+    if log is None and (target == "-" or _is_file(target)):
+        file = click.File("rb").convert(target, None, click.get_current_context())
+        sys.exit(_inspect_file(cast(BinaryIO, file), look, session_id))
+    _check_session(target, log, session_id)
+    run_on_the_log(lambda settings: _inspect_log(settings, target, look, search=search), log)
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """What the command line asks to see."""
+
+    rules: Rules
+    spell: Spell | None
+    token: int | None
+    index: int
+    in_log_only: bool
+    """The log was named, so no file was looked for."""
+
+
+def _inspect_file(file: BinaryIO, look: Look, session_id: str | None) -> int:
     drawn = refused = 0
     told = False
-    for session, effects, letters in run_file(file, rules, session_id=session_id):
+    names: dict[str, str] = {}
+    for session, effects, letters in run_file(file, look.rules, session_id=session_id):
         refused += len(letters)
         for letter in letters:
             place = f"line {letter.line}" if letter.line else f"session {letter.session_id}"
             click.echo(visible(f"{place}: {letter.code}: {letter.detail}", most=None), err=True)
+        if effects.revisions and look.token is None:
+            name = effects.revisions[0].session_id
+            changed = draw_revisions(effects.revisions, names)
+            _echo(f"session {name}, late reward\n{changed}\n")
         if effects.outcome is None:
             continue
         drawn += 1
+        names |= names_of(effects.samples)
         # A session that its first event closed never had a turn.
         tree = session.tree if session is not None else Tree(PROFILES["seed"], DEFAULT_LIMITS)
-        if token is None:
-            _echo(draw_session(tree, effects.outcome, effects.samples, spell) + "\n")
+        if look.token is None:
+            _echo(draw_session(tree, effects.outcome, effects.samples, look.spell) + "\n")
         else:
-            told = told or _tell(tree, effects, index, token)
+            told = told or _tell(tree, effects.outcome, effects.samples, look)
     if not drawn:
         wanted = f"session {session_id}" if session_id else "any session"
         raise click.UsageError(f"{file.name} does not hold {wanted}")
-    sys.exit(1 if refused or (token is not None and not told) else 0)
+    return 1 if refused or (look.token is not None and not told) else 0
 
 
-def _tell(tree: Tree, effects: Effects, index: int, token: int) -> bool:
+async def _inspect_log(settings: Settings, session_id: str, look: Look, *, search: bool) -> int:
+    try:
+        async with open_log(settings) as log:
+            story = await find_session(log, settings, look.rules, session_id, search=search)
+            lag = (await log.lag(settings.processor_id, settings.turns_topic)) if not story else {}
+    except LogError as error:
+        no_file = "" if look.in_log_only else " (no file has that name)"
+        raise type(error)(f"session {session_id}{no_file}: {error}") from error
+    if story is None:
+        no_file = "" if look.in_log_only else ", and there is no such file"
+        where = _where(settings, sum(lag.values()), search=search)
+        click.echo(f"turnstream: session {session_id} is not known{no_file}: {where}", err=True)
+        return 1
+    if look.token is None:
+        rules = look.rules
+        chosen = rules.forced_policy is not None or rules.fork_threshold_tokens is not None
+        _echo(draw_story(story, settings, look.spell, chosen=chosen) + "\n")
+        return 0 if story.outcome is not None else 1
+    if story.tree is None or story.outcome is None:
+        click.echo(
+            f"turnstream: session {session_id}: its events are no longer in the log, "
+            "so a token's story cannot be told; without --token what was sent is shown",
+            err=True,
+        )
+        return 1
+    if story.still_open is not None:
+        _echo(f"session {session_id} is open; {as_if(story)}:")
+    return 0 if _tell(story.tree, story.outcome, story.samples, look) else 1
+
+
+def _where(settings: Settings, lag: int, *, search: bool) -> str:
+    """Where was looked, and what may be the reason."""
+    text = f"looked in the processor's table on {log_name(settings)}"
+    if search:
+        text += f", {settings.turns_topic} and {settings.samples_topic}"
+    if lag:
+        text += f"; the processor has {lag} events still to read"
+    if not search:
+        kept = duration(settings.marker_retention_s)
+        text += f"; a session that closed more than {kept} ago is forgotten there: try --search"
+    return text
+
+
+def _tell(tree: Tree, outcome: SessionClosed, samples: Sequence[Sample], look: Look) -> bool:
     """Print the story of a token; whether there is such a token."""
-    assert effects.outcome is not None, "only closed sessions have a story"
-    samples = effects.samples
-    if index > len(samples):
-        _echo(f"session {effects.outcome.session_id} gave {len(samples)} samples")
+    assert look.token is not None, "asked for with --token"
+    if look.index > len(samples):
+        _echo(f"session {outcome.session_id} gave {len(samples)} samples")
         return False
-    sample = samples[index - 1]
-    if token >= sample.tokens.size:
-        _echo(f"sample {index} has {sample.tokens.size} tokens, from 0")
+    sample = samples[look.index - 1]
+    if look.token >= sample.tokens.size:
+        _echo(f"sample {look.index} has {sample.tokens.size} tokens, from 0")
         return False
-    _echo(tell_token(tree, effects.outcome, samples, sample, token))
+    _echo(tell_token(tree, outcome, samples, sample, look.token))
     return True
+
+
+def _is_file(target: str) -> bool:
+    path = Path(target)
+    if not path.exists() or path.is_dir():
+        return False
+    if path.is_file():
+        with path.open("rb") as file:
+            if file.read(len(_SQLITE)) == _SQLITE:
+                raise click.UsageError(
+                    f"{target} is an embedded log; name one of its sessions: "
+                    f"turnstream inspect SESSION --log {target}"
+                )
+    return True
+
+
+def _check_session(target: str, log: str | None, session_id: str | None) -> None:
+    """Refuse what cannot be a session before any log is asked."""
+    if session_id is not None:
+        where = "--log is given" if log is not None else f"there is no file {target}"
+        raise click.UsageError(f"--session {session_id} is for a file of events, and {where}")
+    try:
+        msgspec.convert(target, SessionId)
+    except msgspec.ValidationError:
+        detail = f"there is no file {target}, and no session can have that id"
+        raise click.UsageError(visible(detail, most=None)) from None
 
 
 def _echo(text: str) -> None:

@@ -12,8 +12,11 @@ COMMANDS = {
     "inspect": "streams.cli.inspect",
     "topics": "streams.cli.topics",
     "replay": "streams.cli.replay",
+    "export": "streams.cli.export",
     "tail": "streams.cli.tail",
+    "dead-letters": "streams.cli.dead_letters",
     "processor": "streams.cli.processor",
+    "health": "streams.cli.health",
 }
 
 
@@ -28,7 +31,8 @@ class Commands(click.Group):
         """The function that has the command's name, in the command's module."""
         if cmd_name not in COMMANDS:
             return None
-        command = getattr(importlib.import_module(COMMANDS[cmd_name]), cmd_name)
+        module = importlib.import_module(COMMANDS[cmd_name])
+        command = getattr(module, cmd_name.replace("-", "_"))
         assert isinstance(command, click.Command)
         return command
 

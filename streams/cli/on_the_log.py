@@ -5,6 +5,7 @@ Invariant: a broker that is away, a wrong setting or a wrong topic ends a comman
 """
 
 import asyncio
+import dataclasses
 import signal
 import sys
 from collections.abc import Callable, Coroutine
@@ -16,12 +17,26 @@ from streams.errors import BadSetting, LogError
 from streams.log.client_logs import silence_client_logs
 from streams.settings import Settings, load_settings
 
+log_option = click.option(
+    "--log",
+    metavar="LOG",
+    help="`kafka`, or the file of an embedded log; else what TURNSTREAM_LOG says.",
+)
 
-def run_on_the_log(work: Callable[[Settings], Coroutine[Any, Any, int]]) -> None:
+
+def chosen_settings(log: str | None) -> Settings:
+    """The settings of this process, with the log that the command line names."""
+    settings = load_settings()
+    return settings if log is None else dataclasses.replace(settings, log=log)
+
+
+def run_on_the_log(
+    work: Callable[[Settings], Coroutine[Any, Any, int]], log: str | None = None
+) -> None:
     """Run the work and exit with the code it gives."""
     silence_client_logs()
     try:
-        code = asyncio.run(work(load_settings()))
+        code = asyncio.run(work(chosen_settings(log)))
     except (BadSetting, LogError) as error:
         click.echo(f"turnstream: {error}", err=True)
         code = 1

@@ -1,7 +1,14 @@
-"""`turnstream tail`: what the trainer will read, as it comes."""
+"""`turnstream tail`: what the trainer will read, as it comes.
+
+Invariant: records go to stdout and nothing else does; how fast they come and how far behind the
+reader is stands on stderr, and only if that is a terminal.
+"""
 
 import asyncio
+import contextlib
 import sys
+from collections.abc import Coroutine
+from typing import Any
 
 import click
 import msgspec
@@ -10,64 +17,119 @@ from schemas import codec
 from schemas.bad_record import BadRecord
 from schemas.record import Record
 from schemas.samples import Sample, SampleRevised, SessionClosed
-from streams.cli.on_the_log import run_on_the_log, stop_event
-from streams.log.interface import Entry
-from streams.log.kafka import KafkaLog
-from streams.log.kafka_reader import KafkaReader
+from streams.cli.on_the_log import log_option, run_on_the_log, stop_event
+from streams.cli.progress import Rate, StatusLine
+from streams.cli.replay_topic import name_option, named_topic
+from streams.errors import LogError
+from streams.log.interface import Entry, Log, Reader
+from streams.log.opening import log_name, open_log
 from streams.settings import Settings
 
 WAIT_S = 0.5
+_BATCH_MAX = 1000
+_LOOK_S = 1.0
+"""Between two looks at the end of the log."""
 
 
 @click.command()
+@log_option
+@name_option("Follow what `replay --name NAME` wrote instead.")
 @click.option("--json", "as_json", is_flag=True, help="Whole records, one JSON line each.")
 @click.option("--from-beginning", is_flag=True, help="Everything still there, not only the new.")
 @click.option("--max", "most", type=click.IntRange(min=1), metavar="N", help="Stop after N.")
-def tail(as_json: bool, from_beginning: bool, most: int | None) -> None:
+def tail(
+    log: str | None, name: str | None, as_json: bool, from_beginning: bool, most: int | None
+) -> None:
     """Follow the samples topic: samples, later rewards, outcomes of sessions.
 
-    Runs until Ctrl-C. Settings come from TURNSTREAM_* variables.
+    Runs until Ctrl-C. On a terminal the last line says how many records came, how fast, and how
+    many are still behind them in the log. Settings come from TURNSTREAM_* variables.
     """
 
     async def work(settings: Settings) -> int:
-        async with KafkaLog(settings) as log:
-            topic = settings.samples_topic
-            starts = await (
-                log.start_positions(topic) if from_beginning else log.end_positions(topic)
-            )
-            reader = await log.read(topic, starts)
-            try:
-                await _follow(reader, settings, as_json=as_json, most=most)
-            finally:
-                await reader.close()
+        stop = stop_event()
+        tailing = Tailing(settings, named_topic(settings, name), as_json=as_json, most=most)
+        await _unless_stopped(tailing.run(from_beginning=from_beginning), stop)
         return 0
 
-    run_on_the_log(work)
+    run_on_the_log(work, log)
 
 
-async def _follow(
-    reader: KafkaReader, settings: Settings, *, as_json: bool, most: int | None
-) -> None:
-    stop, shown, away = stop_event(), 0, False
-    while not stop.is_set() and (most is None or shown < most):
-        left = 1000 if most is None else min(1000, most - shown)
-        batch = await _unless_stopped(reader, stop, left)
-        for entry in batch:
-            _echo(_json(entry) if as_json else readable(entry))
-        shown += len(batch)
-        sys.stdout.flush()
-        if away != (reader.silent_s > settings.away_after_s):
-            away = not away
-            said = "no answer; still trying" if away else "answers again"
-            click.echo(f"turnstream: {settings.bootstrap_servers}: {said}", err=True)
+class Tailing:
+    """One run of the command."""
+
+    def __init__(self, settings: Settings, topic: str, *, as_json: bool, most: int | None) -> None:
+        """Nothing is read yet."""
+        self._settings = settings
+        self._topic = topic
+        self._as_json = as_json
+        self._most = most
+        self._rate = Rate()
+        self._status = StatusLine()
+        self._ends: dict[int, int] = {}
+
+    async def run(self, *, from_beginning: bool) -> None:
+        """Follow until enough was shown, or for ever."""
+        async with open_log(self._settings) as log:
+            positions = log.start_positions if from_beginning else log.end_positions
+            reader = await log.read(self._topic, await positions(self._topic))
+            looking = asyncio.ensure_future(self._look(log))
+            try:
+                await self._follow(reader)
+            finally:
+                self._status.clear()
+                looking.cancel()
+                await reader.close()
+
+    async def _follow(self, reader: Reader) -> None:
+        away = False
+        while (left := self._left()) > 0:
+            batch = await reader.next_batch(WAIT_S, left)
+            self._status.clear()
+            for entry in batch:
+                _echo(_json(entry) if self._as_json else readable(entry))
+            sys.stdout.flush()
+            self._rate.add(len(batch))
+            if away != (reader.silent_s > self._settings.away_after_s):
+                away = not away
+                said = "no answer; still trying" if away else "answers again"
+                click.echo(f"turnstream: {log_name(self._settings)}: {said}", err=True)
+            self._status.show(f"records {self._rate.count:,}, {self._rate}{self._behind(reader)}")
+
+    def _left(self) -> int:
+        """How many records may be shown next."""
+        if self._most is None:
+            return _BATCH_MAX
+        return min(_BATCH_MAX, self._most - self._rate.count)
+
+    def _behind(self, reader: Reader) -> str:
+        if not self._ends:
+            return ""
+        positions = reader.positions
+        behind = sum(max(0, end - positions.get(p, end)) for p, end in self._ends.items())
+        return f", {behind:,} behind"
+
+    async def _look(self, log: Log) -> None:
+        """Where the log ends, now and then; only a status line needs to know."""
+        while self._status.terminal:
+            # A log that is away is told of by the reader.
+            with contextlib.suppress(LogError):
+                self._ends = await log.end_positions(self._topic)
+            await asyncio.sleep(_LOOK_S)
 
 
-async def _unless_stopped(reader: KafkaReader, stop: asyncio.Event, most: int) -> list[Entry]:
-    reading = asyncio.ensure_future(reader.next_batch(WAIT_S, most))
+async def _unless_stopped(work: Coroutine[Any, Any, None], stop: asyncio.Event) -> None:
+    """The work, given up as soon as somebody asks for it."""
+    working = asyncio.ensure_future(work)
     stopping = asyncio.ensure_future(stop.wait())
-    await asyncio.wait({reading, stopping}, return_when=asyncio.FIRST_COMPLETED)
+    await asyncio.wait({working, stopping}, return_when=asyncio.FIRST_COMPLETED)
     stopping.cancel()
-    return await reading  # at most `WAIT_S` longer
+    if not working.done():
+        working.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await working
+    else:
+        working.result()
 
 
 def readable(entry: Entry) -> str:

@@ -7,6 +7,8 @@ no sample; samples too large for the log are left out *before* the reward is sha
 from dataclasses import dataclass
 from typing import Literal
 
+import msgspec
+
 from schemas.events import EndReason, EndStatus
 from schemas.record import NOT_GIVEN
 from schemas.samples import LedgerRow, Sample, SessionClosed
@@ -17,6 +19,9 @@ from streams.core.rewards import share
 from streams.core.state import Marker, OpenSession, Rules
 from streams.core.tracing import leaves_trace, trace_of
 from streams.errors import BadEvent
+
+_LEDGER_ROW_BYTES = 150
+_SAMPLE_ID_BYTES = 34
 
 Withheld = Literal["rejected", "eval", "status", "no_reward", "gap"]
 
@@ -29,7 +34,7 @@ class Close:
     outcome: SessionClosed
     marker: Marker
     refusals: tuple[BadEvent, ...] = ()
-    """One for every sample that was too large."""
+    """One for everything that was too large."""
     trace: Trace | None = None
 
 
@@ -78,6 +83,8 @@ def close(
         implied_end=implied,
     )
     trace = trace_of(session, outcome) if leaves_trace(outcome, rules.trace_share) else None
+    outcome, left_out = _fitting_outcome(outcome, session.limits.sample_bytes)
+    refusals += left_out
     marker = _marker(session, samples, position)
     return Close(tuple(samples), outcome, marker, tuple(refusals), trace)
 
@@ -118,7 +125,8 @@ def close_after_failure(session: OpenSession, *, position: int, failure: str) ->
         ignored=session.ignored,
         refused=session.refused,
     )
-    return Close((), outcome, _marker(session, [], position))
+    outcome, left_out = _fitting_outcome(outcome, session.limits.sample_bytes)
+    return Close((), outcome, _marker(session, [], position), tuple(left_out))
 
 
 def withheld_reason(session: OpenSession, status: EndStatus, gaps: int) -> Withheld | None:
@@ -155,7 +163,7 @@ def _fitting(session: OpenSession, segments: list[Segment]) -> tuple[list[Segmen
     fitting: list[Segment] = []
     refusals: list[BadEvent] = []
     for segment in segments:
-        size = encoded_bytes(segment)
+        size = encoded_bytes(segment) + len(bytes(session.rewards.payload))
         if size <= session.limits.sample_bytes:
             fitting.append(segment)
             continue
@@ -166,6 +174,23 @@ def _fitting(session: OpenSession, segments: list[Segment]) -> tuple[list[Segmen
             BadEvent("oversize", detail, session_id=session.session_id, turn_id=turn_id)
         )
     return fitting, refusals
+
+
+def _fitting_outcome(outcome: SessionClosed, limit: int) -> tuple[SessionClosed, list[BadEvent]]:
+    """The outcome without what makes it too large; that still stands in the session's events."""
+    parts = ("final_message", "metadata", "reward_payload")
+    sizes = {name: len(bytes(getattr(outcome, name))) for name in parts}
+    turns = sum(len(row.turn_id) + _LEDGER_ROW_BYTES for row in outcome.ledger)
+    left = turns + _SAMPLE_ID_BYTES * len(outcome.sample_ids) + sum(sizes.values())
+    refusals: list[BadEvent] = []
+    for name, size in sorted(sizes.items(), key=lambda part: -part[1]):
+        if left <= limit or not size:
+            break
+        left -= size
+        outcome = msgspec.structs.replace(outcome, **{name: NOT_GIVEN})
+        detail = f"`{name}`, {size} bytes, is left out of an outcome over the limit of {limit}"
+        refusals.append(BadEvent("oversize", detail, session_id=outcome.session_id))
+    return outcome, refusals
 
 
 def _samples(session: OpenSession, segments: list[Segment], status: EndStatus) -> list[Sample]:

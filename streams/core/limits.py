@@ -23,7 +23,8 @@ class Limits:
     """Ids, logprobs, channels and message text."""
     metadata_bytes: int = 1_000_000
     sample_bytes: int = 7_500_000
-    """A larger sample would not fit a log message of 8 MiB; it is left out and reported."""
+    """A larger record would not fit a log message of 8 MiB: a sample is left out, an outcome
+    loses what is large in it; both are reported. A session may lower it, not raise it."""
 
 
 DEFAULT_LIMITS = Limits()
@@ -36,4 +37,6 @@ def limits_from(limits: Limits, budgets: Mapping[str, int] | None) -> Limits:
     unknown = sorted(set(budgets) - {field.name for field in dataclasses.fields(Limits)})
     if unknown:
         raise BadEvent("invalid_field", f"`budgets` has no {unknown[0]!r:.80}")
-    return dataclasses.replace(limits, **budgets)
+    asked = dataclasses.replace(limits, **budgets)
+    # A sample has to fit into the log, whatever a session asks for.
+    return dataclasses.replace(asked, sample_bytes=min(asked.sample_bytes, limits.sample_bytes))

@@ -109,6 +109,19 @@ class Tree:
         self.bytes += size
         return recorded
 
+    def clear(self) -> None:
+        """Let go of every node and turn, when nobody needs the tree any more.
+
+        They point at each other, so without this they would wait for the garbage collector.
+        """
+        left = [self.root]
+        while left:
+            node = left.pop()
+            left += node.children
+            node.children.clear()
+            node.parent = node.turn = node.merged = node.index = node.short_leaves = None
+        self.turns.clear()
+
     def base_of(self, turn: Turn) -> RecordedTurn | None:
         """The turn a delta builds on, its kept lengths checked; none if self-contained."""
         if turn.base_turn_id is None:

@@ -15,7 +15,8 @@ was acknowledged stays; one that was not may still appear.
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from types import TracebackType
+from typing import Protocol, Self
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -156,4 +157,17 @@ class Log(Protocol):
 
     async def close(self) -> None:
         """Send what is left, bounded, and let go."""
+        ...
+
+    async def __aenter__(self) -> Self:
+        """Nothing is connected before it is used."""
+        ...
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Let go."""
         ...

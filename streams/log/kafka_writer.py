@@ -22,11 +22,12 @@ from typing import Any
 from aiokafka import AIOKafkaProducer
 from aiokafka.errors import KafkaError
 
-from streams.errors import LogAway, LogError, TooLarge, WrongTopic
+from streams.errors import LogAway, LogError, WrongTopic
 from streams.log.interface import Outgoing, Position
 from streams.log.kafka_calls import Connected, answered, may_pass, told
 from streams.log.partitioner import partition_of
 from streams.log.security import client_options
+from streams.log.sizes import check_size
 from streams.settings import FRAMING_BYTES, Settings
 
 
@@ -92,7 +93,7 @@ class KafkaWriter:
 
     async def send(self, outgoing: Outgoing) -> Sent:
         """Put the entry into the buffer, in order; refuse it if it can never fit."""
-        self._check_size(outgoing)
+        check_size(outgoing, self._settings)
         count = self._counts.get(outgoing.topic)
         if self._connected.now is not None and count is not None and not self._spent:
             # The usual case, without a timer of its own: aiokafka bounds the wait for room.
@@ -122,15 +123,6 @@ class KafkaWriter:
             raise
         future.add_done_callback(lambda done: self._settled(producer, done))
         return Sent(outgoing, future, self._settings)
-
-    def _check_size(self, outgoing: Outgoing) -> None:
-        """Events have the user's limit; what holds a whole event has room for it."""
-        event = outgoing.topic == self._settings.turns_topic
-        limit = self._settings.message_bytes_max if event else self._settings.record_bytes_max
-        size = len(outgoing.key or b"") + len(outgoing.value or b"")
-        if size > limit:
-            named = {"session_id": outgoing.session_id, "turn_id": outgoing.turn_id}
-            raise TooLarge(size, limit, **named)
 
     async def _ready(self, what: str) -> Any:
         """A producer that is not spent."""

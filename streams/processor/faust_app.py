@@ -4,9 +4,7 @@ Faust gives structure, assignment and signals; commit, continuity and recovery a
 `faust_hooks`). The table's store holds nothing itself: it passes Faust's signals on.
 """
 
-import tempfile
 from collections.abc import Set
-from pathlib import Path
 from typing import Any, Protocol
 
 import faust
@@ -14,6 +12,7 @@ from faust.stores import memory
 from faust.types import TP
 
 from streams.log.security import tls_context
+from streams.processor import faust_hooks
 from streams.settings import FRAMING_BYTES, Settings
 
 
@@ -33,10 +32,9 @@ def build_app(settings: Settings) -> Any:
     """The app, as the settings and the traps of Faust want it."""
     servers = settings.bootstrap_servers.split(",")
     limit = settings.record_bytes_max + FRAMING_BYTES
-    return faust.App(
+    app = faust.App(
         settings.processor_id,
         broker=[f"kafka://{server.strip()}" for server in servers],
-        datadir=Path(tempfile.mkdtemp(prefix="turnstream-processor-")),
         broker_credentials=_credentials(settings),
         store="memory://",
         web_enabled=False,
@@ -57,6 +55,8 @@ def build_app(settings: Settings) -> Any:
         broker_rebalance_timeout=settings.processor_rebalance_timeout_s,
         broker_commit_interval=settings.processor_commit_interval_s,
     )
+    faust_hooks.without_folders(app)
+    return app
 
 
 def _credentials(settings: Settings) -> Any:

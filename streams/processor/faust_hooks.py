@@ -16,6 +16,7 @@ those three are ours, and they need these hooks:
     consumer._thread                  asks the broker itself for a committed offset; the cache
                                       may be empty when the first events arrive
     app._stop_consumer                drain and commit before the consumer goes away
+    app._create_directories           a folder for tables on disk, which nobody would remove
     consumer cluster metadata         an assignment made without our topics is empty for ever
 
 Invariant: nothing else in the project touches a private name of Faust; another version of Faust
@@ -88,6 +89,11 @@ def buffered(app: Any, stream: Any, most: int) -> Iterator[Any]:
         message = queue.get_nowait().message
         if message.generation_id == app.consumer_generation_id:
             yield message
+
+
+def without_folders(app: Any) -> None:
+    """Make no folder for tables on disk: ours are in memory."""
+    app._create_directories = lambda: None
 
 
 async def committed_offset(app: Any, topic: str, partition: int) -> int:

@@ -20,8 +20,6 @@ from aiohttp import web
 from faust.types import TP
 
 from schemas import codec
-from streams.core.policy import PROFILES
-from streams.core.state import Rules
 from streams.log.interface import Log, Outgoing
 from streams.log.keys import event_key
 from streams.processor import faust_hooks
@@ -31,6 +29,7 @@ from streams.processor.health import Progress, serve
 from streams.processor.offsets import Arrival, Offsets
 from streams.processor.outlet import Outlet
 from streams.processor.recovery import recover
+from streams.processor.rules import rules_from
 from streams.processor.sweep import due_purge, expired_sessions
 from streams.processor.worker import Worker
 from streams.settings import Settings
@@ -62,13 +61,8 @@ class Processor:
         self.settings = settings
         self.log = log
         self.counts: Counter[str] = Counter()
-        rules = Rules(
-            default_policy=PROFILES[settings.profile],
-            trace_share=settings.trace_share,
-            turn_age_ms_max=int(settings.hard_limit_s * 1000),
-        )
         self.outlet = Outlet(settings, log, self.counts, die)
-        self.worker = Worker(settings, rules, self.outlet, self.counts, die)
+        self.worker = Worker(settings, rules_from(settings), self.outlet, self.counts, die)
         self.offsets: dict[int, Offsets] = {}
         self.last_event_s: dict[int, float] = {}
         self.seek_s: dict[int, float] = {}
@@ -78,6 +72,7 @@ class Processor:
         self.loaded: set[int] = set()
         """Partitions whose state is complete; events of others are dropped and read again."""
         self.caught_up_s: dict[int, float] = {}
+        self.seen_end: dict[int, int] = {}
         self.asked_s: dict[tuple[str, int], float] = {}
         self.swept_s = 0.0
         self.health: web.AppRunner | None = None
@@ -256,9 +251,11 @@ class Processor:
                 )
 
     def _caught_up(self, partition: int) -> bool:
+        """Whether all that stood there at the last look is done; a busy log has always more."""
         offsets = self.offsets.get(partition)
-        end = self.app.consumer.highwater(TP(self.settings.turns_topic, partition))
-        return not end or (offsets is not None and offsets.next >= end)
+        end = self.app.consumer.highwater(TP(self.settings.turns_topic, partition)) or 0
+        before, self.seen_end[partition] = self.seen_end.get(partition, end), end
+        return not before or (offsets is not None and offsets.next >= before)
 
     async def _answer_health(self) -> None:
         self.health = await serve(self.settings, self.counts, self.look)
@@ -305,6 +302,7 @@ class Processor:
         self.loaded.clear()
         self.offsets.clear()
         self.caught_up_s.clear()
+        self.seen_end.clear()
 
     def _pending(self) -> int:
         return sum(offsets.pending for offsets in self.offsets.values())

@@ -23,14 +23,25 @@ from streams.core.state import ClosedSession, Marker, OpenSession, Rules, State
 from streams.errors import BadEvent
 from streams.processor.rows import (
     FloorKey,
+    KeptMarker,
     Key,
     MarkerKey,
     Row,
     RowKey,
+    kept_marker,
     read_key,
     read_marker,
     read_row,
+    write_marker,
 )
+
+
+def refused_purge(purge: Purge, offset: int) -> Effects:
+    """A floor above the purge itself would swallow whatever comes next."""
+    if purge.floor <= offset:
+        return NOTHING
+    detail = f"`floor` {purge.floor} is above the purge's own position {offset}"
+    return Effects(refusals=(BadEvent("invalid_field", detail),))
 
 
 class PartitionState:
@@ -40,12 +51,12 @@ class PartitionState:
         """Empty, as before the first event."""
         self.rules = rules
         self.rows: dict[str, dict[int, Row]] = {}
-        self.markers: dict[str, Marker] = {}
-        self.closed_ms: dict[str, int] = {}
-        """When a marker was written; only the sweep reads it, so it decides no outcome."""
+        self.markers: dict[str, KeptMarker] = {}
         self.floors: dict[int, int] = {}
         self.floor = 0
         self._live: dict[str, State] = {}
+        self._late: str | None = None
+        """The one closed session that stays in `_live`: late rewards often come together."""
         self._newest: dict[str, int] = {}
         """The newest row of each session; an event below it comes again."""
 
@@ -62,7 +73,7 @@ class PartitionState:
                 if value is None:
                     self.forget_marker(session_id)
                 else:
-                    self.close(read_marker(value), written_ms)
+                    self._close(*kept_marker(value, written_ms))
             case FloorKey(offset):
                 if value is not None:
                     self.raise_floor(offset, int.from_bytes(value))
@@ -76,9 +87,14 @@ class PartitionState:
 
     def close(self, marker: Marker, closed_ms: int) -> None:
         """The session has given its outcome; its earlier rows may go."""
-        self.markers[marker.session_id] = marker
-        self.closed_ms[marker.session_id] = closed_ms
-        self._live.pop(marker.session_id, None)
+        # A copy is as long as it must be; what the encoder gives has room left at its end.
+        value = bytes(memoryview(write_marker(marker)))
+        kept = KeptMarker(marker.first, marker.closed_at, closed_ms, value)
+        self._close(marker.session_id, kept)
+
+    def marker(self, session_id: str) -> Marker:
+        """What is remembered of a closed session."""
+        return read_marker(self.markers[session_id].value)
 
     def forget_row(self, session_id: str, offset: int) -> None:
         """A row is no longer needed."""
@@ -92,7 +108,6 @@ class PartitionState:
     def forget_marker(self, session_id: str) -> None:
         """A closed session is no longer remembered."""
         self.markers.pop(session_id, None)
-        self.closed_ms.pop(session_id, None)
         self._live.pop(session_id, None)
 
     def raise_floor(self, offset: int, floor: int) -> None:
@@ -116,11 +131,14 @@ class PartitionState:
         replayed = offset < self._newest.get(session_id, -1)
         if replayed:
             state = self._rebuilt(session_id, offset)
+        before = state
         state, effects = self._judge(state, event, offset, logged_ms)
+        if isinstance(before, OpenSession) and before is not state:
+            before.tree.clear()
         if replayed:
             self._live.pop(session_id, None)
-        elif state is not None:
-            self._live[session_id] = state
+        else:
+            self._remember(session_id, state)
         return effects
 
     def spent_rows(self, session_id: str) -> list[int]:
@@ -173,8 +191,7 @@ class PartitionState:
         state = self._live.get(session_id)
         if state is None:
             state = self._rebuilt(session_id)
-            if state is not None:
-                self._live[session_id] = state
+            self._remember(session_id, state)
         return state
 
     def sessions(self) -> Iterator[tuple[str, OpenSession]]:
@@ -183,6 +200,19 @@ class PartitionState:
             state = self.live(session_id)
             if isinstance(state, OpenSession):
                 yield session_id, state
+
+    def _close(self, session_id: str, marker: KeptMarker) -> None:
+        self.markers[session_id] = marker
+        self._live.pop(session_id, None)
+
+    def _remember(self, session_id: str, state: State) -> None:
+        if state is None:
+            return
+        if session_id in self.markers:
+            if self._late is not None and self._late != session_id:
+                self._live.pop(self._late, None)
+            self._late = session_id
+        self._live[session_id] = state
 
     def _judge(
         self, state: State, event: Event | BadRecord, offset: int, logged_ms: int
@@ -201,9 +231,9 @@ class PartitionState:
         kept = sorted(self.rows.get(session_id, {}).items())
         if below is not None:
             kept = [(offset, row) for offset, row in kept if offset < below]
-        marker = self.markers.get(session_id)
-        if marker is None:
+        if session_id not in self.markers:
             return restore(self._core_rows(kept), self.rules)
+        marker = self.marker(session_id)
         state: State = ClosedSession.of(marker)
         for offset, row in kept:
             if offset > marker.closed_at and row.value is not None:

@@ -16,6 +16,8 @@ import msgspec
 from streams.core.state import Marker
 
 _OFFSET_BYTES = 8
+TIME_BYTES = 8
+"""In front of a value, where a table keeps no times by itself: when it was written."""
 
 
 class Row(NamedTuple):
@@ -46,6 +48,25 @@ class FloorKey(NamedTuple):
 
 
 Key = RowKey | MarkerKey | FloorKey
+
+
+class KeptMarker(msgspec.Struct, frozen=True, gc=False):
+    """A marker as it is held: its bytes, and beside them what a purge asks of every one.
+
+    Markers are most of a worker's memory, and one in a hundred is ever read again.
+    """
+
+    first: int
+    closed_at: int
+    closed_ms: int
+    """When it was written; only the sweep reads it, so it decides no outcome."""
+    value: bytes
+
+
+class _Place(msgspec.Struct):
+    session_id: str
+    first: int
+    closed_at: int
 
 
 def write_key(key: Key) -> bytes:
@@ -87,6 +108,12 @@ def read_row(data: bytes) -> Row:
 def write_marker(marker: Marker) -> bytes:
     """A marker as changelog bytes; sets and maps in a fixed order, so every worker agrees."""
     return msgspec.json.encode(marker, order="deterministic")
+
+
+def kept_marker(data: bytes, closed_ms: int) -> tuple[str, KeptMarker]:
+    """Whose marker it is, and the marker as it is held."""
+    place = msgspec.json.decode(data, type=_Place)
+    return place.session_id, KeptMarker(place.first, place.closed_at, closed_ms, data)
 
 
 def read_marker(data: bytes) -> Marker:

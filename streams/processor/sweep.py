@@ -60,9 +60,7 @@ def due_purge(state: PartitionState, now_ms: float, settings: Settings) -> Purge
     """The purge to publish: below everything that is open or closed too recently."""
     old_ms = now_ms - settings.marker_retention_s * 1000
     floors = [
-        marker.closed_at + 1
-        for session_id, marker in state.markers.items()
-        if state.closed_ms.get(session_id, now_ms) < old_ms
+        marker.closed_at + 1 for marker in state.markers.values() if marker.closed_ms < old_ms
     ]
     if not floors:
         return None

@@ -25,7 +25,7 @@ from streams.processor.arrivals import Arrived, Incoming, Session, row_of
 from streams.processor.counting import count_close, count_refusals
 from streams.processor.offsets import Entry
 from streams.processor.outlet import Acknowledged, Outlet
-from streams.processor.partition_state import PartitionState
+from streams.processor.partition_state import PartitionState, refused_purge
 from streams.processor.records import letters_of, outcome_of, revisions_of, samples_of
 from streams.processor.rows import (
     FloorKey,
@@ -39,6 +39,9 @@ from streams.processor.rows import (
 )
 from streams.processor.under_way import UnderWay
 from streams.settings import Settings
+
+_TOMBSTONES_IN_FLIGHT = 500
+"""A purge may remove millions, and one in flight costs far more than its few bytes."""
 
 
 class Worker:
@@ -140,7 +143,7 @@ class Worker:
         await self._sent(self._letters(arrived, effects))
         state = self.states.get(arrived.partition)
         if effects.revisions and state is not None:
-            key = state.markers[arrived.session_id].key.encode()
+            key = state.marker(arrived.session_id).key.encode()
             await self._sent(revisions_of(effects, key, self._settings))
         if row is not None:
             await _acknowledged([await self._put_row(arrived, row)])
@@ -174,9 +177,11 @@ class Worker:
 
     async def _tombstone(self, partition: int, state: PartitionState, keys: Sequence[Key]) -> None:
         """Remove entries of the table that nothing needs any more."""
-        for key in keys:
+        for number, key in enumerate(keys, 1):
             state.load(write_key(key), None)
-            await self._outlet.put(partition, write_key(key), None)
+            written = await self._outlet.put(partition, write_key(key), None)
+            if number % _TOMBSTONES_IN_FLIGHT == 0:
+                await _acknowledged([written])
 
     async def clear_spent(self, partition: int) -> None:
         """After a recovery: what a crash or a zombie left of closed and purged sessions."""
@@ -196,6 +201,7 @@ class Worker:
                 continue
             if closes := [close for (p, _), close in self._closes.items() if p == partition]:
                 await asyncio.wait(closes)
+            await self._sent(self._letters(arrived, refused_purge(arrived.event, arrived.offset)))
             await self._purge(arrived, arrived.event.floor)
             arrived.entry.release()
         del self._purging[partition]
@@ -204,7 +210,7 @@ class Worker:
         state = self.states.get(arrived.partition)
         if state is None:
             return
-        if arrived.offset < state.floor or floor <= state.floor:
+        if floor > arrived.offset or arrived.offset < state.floor or floor <= state.floor:
             return
         if state.blocks_purge(floor, arrived.offset):
             self._counts["ignored"] += 1

@@ -17,8 +17,7 @@ from schemas import codec
 from schemas.dead_letters import DeadLetter
 from schemas.samples import Sample, SampleRevised, SessionClosed
 from schemas.traces import Trace
-from streams.log.interface import Entry
-from streams.log.kafka import KafkaLog
+from streams.log.interface import Entry, Log
 from streams.settings import Settings
 from tests.chaos.oracle import Expected, Keyed, read_to_end
 
@@ -44,7 +43,7 @@ class Found:
     written: set[tuple[int, bytes]] = field(default_factory=set)
 
 
-async def found(log: KafkaLog, settings: Settings) -> Found:
+async def found(log: Log, settings: Settings) -> Found:
     """Read everything that came out."""
     out = Found()
     for entry in await _all(log, settings.samples_topic):
@@ -60,7 +59,7 @@ async def found(log: KafkaLog, settings: Settings) -> Found:
     return out
 
 
-async def _all(log: KafkaLog, topic: str) -> list[Entry]:
+async def _all(log: Log, topic: str) -> list[Entry]:
     reader = await log.read(topic, await log.start_positions(topic))
     try:
         entries = [entry async for entry in read_to_end(log, topic, reader)]

@@ -10,12 +10,12 @@ entries stand in the log in the order of its script.
 """
 
 import asyncio
+import math
 from collections import Counter, deque
 from collections.abc import Callable
 from random import Random
 
-from streams.log.interface import Outgoing
-from streams.log.kafka import KafkaLog
+from streams.log.interface import Log, Outgoing
 from streams.settings import Settings
 from tests.chaos.sessions import Script, Step, script
 
@@ -39,7 +39,7 @@ class Running:
 class Load:
     """Publishes sessions until it is held."""
 
-    def __init__(self, log: KafkaLog, settings: Settings, seed: int, side_by_side: int) -> None:
+    def __init__(self, log: Log, settings: Settings, seed: int, side_by_side: int) -> None:
         self._log = log
         self._topic = settings.turns_topic
         self._seed = seed
@@ -62,7 +62,7 @@ class Load:
     async def publish(self, count: int) -> int:
         """The next entries, acknowledged; fewer only if there are no more."""
         steps: list[Step] = []
-        while len(steps) < count and (step := self._next()) is not None:
+        while len(steps) < count and (step := self.next_step()) is not None:
             steps.append(step)
         sent = [
             await self._log.send(Outgoing(topic=self._topic, key=step.key, value=step.value))
@@ -92,8 +92,9 @@ class Load:
         while await self.publish(CHUNK):
             pass
 
-    def _next(self) -> Step | None:
-        while self.growing and len(self._open) < self._side_by_side:
+    def next_step(self, sessions_max: float = math.inf) -> Step | None:
+        """What is published next; none if there are no more."""
+        while self._grows(sessions_max) and len(self._open) < self._side_by_side:
             self._open.append(Running(script(self._seed, self.begun)))
             self.begun += 1
         pools = [pool for pool in (self._open, self._late) if pool]
@@ -110,3 +111,6 @@ class Load:
             if running.left:
                 self._late.append(running)
         return step
+
+    def _grows(self, sessions_max: float) -> bool:
+        return self.growing and self.begun < sessions_max

@@ -22,10 +22,8 @@ from schemas.record import Octets
 from schemas.samples import SessionClosed
 from streams.core.effects import EVENT_ROW, Effects
 from streams.core.partition import Partition
-from streams.core.policy import PROFILES
-from streams.core.state import OpenSession, Rules
-from streams.log.interface import Entry, Reader
-from streams.log.kafka import KafkaLog
+from streams.core.state import OpenSession
+from streams.log.interface import Entry, Log, Reader
 from streams.log.keys import event_key, sample_key
 from streams.processor.arrivals import read_event
 from streams.processor.rows import (
@@ -37,6 +35,7 @@ from streams.processor.rows import (
     write_marker,
     write_row,
 )
+from streams.processor.rules import rules_from
 from streams.settings import Settings
 
 READ_SECONDS_MAX = 120.0
@@ -68,11 +67,7 @@ class Oracle:
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
-        self._rules = Rules(
-            default_policy=PROFILES[settings.profile],
-            trace_share=settings.trace_share,
-            turn_age_ms_max=int(settings.hard_limit_s * 1000),
-        )
+        self._rules = rules_from(settings)
         self._partitions: dict[int, Partition] = {}
         self._rows: dict[tuple[int, str], list[int]] = {}
         self._floors: dict[int, int] = {}
@@ -90,7 +85,7 @@ class Oracle:
             for session in partition.sessions.values()
         )
 
-    async def read_on(self, log: KafkaLog) -> None:
+    async def read_on(self, log: Log) -> None:
         """Take over everything that the topic holds now."""
         topic = self._settings.turns_topic
         if self._reader is None:
@@ -191,7 +186,7 @@ class Oracle:
         table[write_key(FloorKey(offset))] = partition.floor.to_bytes(8)
 
 
-async def read_to_end(log: KafkaLog, topic: str, reader: Reader) -> AsyncIterator[Entry]:
+async def read_to_end(log: Log, topic: str, reader: Reader) -> AsyncIterator[Entry]:
     """Everything up to the topic's present end; bounded."""
     ends = await log.end_positions(topic)
     deadline_s = time.monotonic() + READ_SECONDS_MAX

@@ -1,4 +1,4 @@
-"""A worker while the broker is away: it says so, waits, and loses nothing; it can still be stopped."""
+"""A worker while the broker is away: it says so, waits, loses nothing and can be stopped."""
 
 import asyncio
 import signal

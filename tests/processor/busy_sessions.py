@@ -41,7 +41,7 @@ def _event(
         "session_expired": lambda: {"last_offset": offset - choices.randrange(1, 6)},
         "session_opened": lambda: {"group_id": "g"},
         "turn_undelivered": lambda: {"turn_id": f"t{choices.randrange(known + 1)}"},
-        "purge": lambda: {"floor": choices.randrange(offset + 1)},
+        "purge": lambda: {"floor": choices.randrange(offset + 4)},
     }
     kind = choices.choices(list(makers), (40, 6, 4, 18, 12, 8, 4, 4, 2))[0]
     if kind == "turn":

@@ -1,0 +1,300 @@
+"""The same life of a session in one process over an embedded log: no broker, no changelog.
+
+    turns ──► state in memory ──► one transaction a batch:
+                                    records, table entries, how far the turns were read
+
+Everything a batch leads to is stored with the position behind it or not at all, so there is
+nothing to acknowledge in order, nothing to wait for and nothing to do twice. A row of an event
+names its place in the turns instead of repeating it.
+
+Invariant: memory is never ahead of the file for longer than one transaction; if that fails,
+memory is thrown away and read back.
+"""
+
+import asyncio
+import contextlib
+import sys
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Mapping, Sequence
+from typing import Protocol
+
+from schemas import codec
+from schemas.events import Purge
+from streams.core.effects import EVENT_ROW, Effects
+from streams.errors import LogError, NoSuchPosition, PositionMoved, WrongLog
+from streams.log.interface import Entry, Log, Outgoing, Position
+from streams.log.keys import event_key
+from streams.log.sqlite_transaction import Transaction
+from streams.processor.arrivals import read_event, row_of
+from streams.processor.counting import count_close, count_refusals
+from streams.processor.health import Progress
+from streams.processor.partition_state import PartitionState, refused_purge
+from streams.processor.records import letters_of, outcome_of, revisions_of, samples_of
+from streams.processor.rows import (
+    TIME_BYTES,
+    FloorKey,
+    Key,
+    MarkerKey,
+    Row,
+    RowKey,
+    read_key,
+    read_row,
+    write_key,
+    write_marker,
+    write_row,
+)
+from streams.processor.rules import rules_from
+from streams.processor.sweep import due_purge, expired_sessions
+from streams.settings import Settings
+
+PARTITION = 0
+"""An embedded log has one."""
+_BATCH_EVENTS_MAX = 256
+_WAIT_S = 0.5
+_RETRY_S = 0.2
+_RETRY_S_MAX = 5.0
+
+
+class TableLog(Log, Protocol):
+    """A log that also keeps a table, and writes both in one transaction."""
+
+    async def transact(self, transaction: Transaction) -> list[Position]:
+        """All of it or nothing; where the entries stand.
+
+        Raises:
+            PositionMoved: another processor works on this log.
+        """
+        ...
+
+    def table_entries(self) -> AsyncIterator[tuple[bytes, bytes]]:
+        """The whole table."""
+        ...
+
+    async def entries_at(self, topic: str, offsets: Sequence[int]) -> list[Entry]:
+        """The entries that stand there."""
+        ...
+
+    async def trim(self, now_ms: int, needed: Mapping[str, int]) -> int:
+        """Remove what retention allows, below what is needed; how many entries went."""
+        ...
+
+
+class Batch:
+    """What one batch of events leads to."""
+
+    def __init__(self) -> None:
+        """Nothing yet."""
+        self.outgoing: list[Outgoing] = []
+        self.puts: dict[bytes, bytes | None] = {}
+
+    def put(self, key: Key, value: bytes, now_ms: int) -> None:
+        """Write an entry of the table, with its time."""
+        self.puts[write_key(key)] = now_ms.to_bytes(TIME_BYTES) + value
+
+    def remove(self, keys: Sequence[Key]) -> None:
+        """Remove entries of the table."""
+        self.puts.update((write_key(key), None) for key in keys)
+
+
+class EmbeddedProcessor:
+    """The one processor of an embedded log."""
+
+    def __init__(self, settings: Settings, log: TableLog) -> None:
+        """Nothing is read yet."""
+        self._settings = settings
+        self._log = log
+        self._topic = settings.turns_topic
+        self._rules = rules_from(settings)
+        self._state = PartitionState(self._rules)
+        self._committed: int | None = None
+        self._next = 0
+        self._end = 0
+        self._ready = False
+        self._trouble: str | None = None
+        self._caught_up_s: float | None = None
+        self._swept_s = 0.0
+        self.counts: Counter[str] = Counter()
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Work until told to stop; a log that fails for a while is said once and tried again.
+
+        Raises:
+            LogError: what trying again would not mend.
+        """
+        wait_s = _RETRY_S
+        while not stop.is_set():
+            try:
+                await self._work(stop)
+            except (NoSuchPosition, PositionMoved, WrongLog):
+                raise
+            except LogError as error:
+                wait_s = _RETRY_S if self._trouble is None else min(2 * wait_s, _RETRY_S_MAX)
+                if self._trouble is None:
+                    sys.stderr.write(f"turnstream processor: {error}; trying again\n")
+                self._trouble = str(error)
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(stop.wait(), wait_s)
+
+    async def _work(self, stop: asyncio.Event) -> None:
+        await self._load()
+        reader = await self._log.read(self._topic, {PARTITION: self._next})
+        try:
+            while not stop.is_set():
+                entries = await reader.next_batch(_WAIT_S, _BATCH_EVENTS_MAX)
+                if entries:
+                    await self.take(entries)
+                    self._trouble = None
+                else:
+                    self._caught_up_s = self._caught_up_s or time.monotonic()
+                if time.monotonic() - self._swept_s > self._settings.processor_sweep_interval_s:
+                    self._swept_s = time.monotonic()
+                    await self._sweep()
+                    self._trouble = None
+        finally:
+            self._ready = False
+            await reader.close()
+
+    async def _load(self) -> None:
+        """Read the table back; memory holds nothing that the file does not."""
+        group = self._settings.processor_id
+        state = PartitionState(self._rules)
+        committed = await self._log.committed(group, self._topic)
+        starts = await self._log.start_positions(self._topic)
+        self._end = (await self._log.end_positions(self._topic)).get(PARTITION, 0)
+        self._committed = committed.get(PARTITION)
+        self._next = starts.get(PARTITION, 0) if self._committed is None else self._committed
+        rows: dict[int, tuple[str, Row]] = {}
+        async for written, value in self._log.table_entries():
+            key, written_ms = read_key(written), int.from_bytes(value[:TIME_BYTES])
+            if isinstance(key, RowKey):
+                rows[key.offset] = key.session_id, read_row(value[TIME_BYTES:])
+            else:
+                state.load(written, value[TIME_BYTES:], written_ms)
+        whole = [offset for offset, (_, row) in rows.items() if row.code is None]
+        events = await self._log.entries_at(self._topic, whole)
+        for entry in events:
+            session_id, row = rows[entry.position.offset]
+            rows[entry.position.offset] = session_id, row._replace(value=entry.value)
+        for offset, (session_id, row) in sorted(rows.items()):
+            state.keep(session_id, offset, row)
+        self._state, self._ready = state, True
+        self._caught_up_s = None
+        self.counts["recoveries"] += 1
+        self.counts["rows_recovered"] += len(rows)
+
+    async def take(self, entries: Sequence[Entry]) -> None:
+        """Work on a batch and store what it leads to; on failure memory is read back."""
+        batch = Batch()
+        for entry in entries:
+            self._apply(entry, batch)
+        self._next = entries[-1].position.offset + 1
+        group = (self._settings.processor_id, self._topic)
+        await self._log.transact(
+            Transaction(
+                outgoing=batch.outgoing,
+                puts=list(batch.puts.items()),
+                commits={group: self._next},
+                expect_commits={group: self._committed},
+            )
+        )
+        self._committed = self._next
+
+    def _apply(self, entry: Entry, batch: Batch) -> None:
+        offset, logged_ms, value = entry.position.offset, entry.timestamp_ms, entry.value or b""
+        event = read_event(entry.key, entry.value)
+        self.counts["events"] += 1
+        if isinstance(event, Purge):
+            effects = refused_purge(event, offset)
+            count_refusals(self.counts, effects)
+            batch.outgoing += letters_of(effects, entry.position, value, self._settings)
+            self._purge(offset, event.floor, batch, logged_ms)
+            return
+        session_id = event.session_id or ""
+        effects = self._state.apply(event, offset, logged_ms)
+        count_refusals(self.counts, effects)
+        batch.outgoing += letters_of(effects, entry.position, value, self._settings)
+        if effects.marker is not None:
+            self._close(effects, logged_ms, batch)
+            return
+        if effects.revisions:
+            key = self._state.marker(session_id).key.encode()
+            batch.outgoing += revisions_of(effects, key, self._settings)
+        row = row_of(effects, logged_ms, value)
+        if row is None:
+            self.counts["ignored"] += not effects.refusals
+            return
+        self._state.keep(session_id, offset, row)
+        # The event itself stands in the turns already, in the same file.
+        stored = row._replace(value=None) if effects.row == EVENT_ROW else row
+        batch.put(RowKey(offset, session_id), write_row(stored), logged_ms)
+
+    def _close(self, effects: Effects, logged_ms: int, batch: Batch) -> None:
+        marker = effects.marker
+        assert marker is not None, "only a close comes here"
+        batch.outgoing += samples_of(effects, self._settings)
+        batch.outgoing += outcome_of(effects, self._settings)
+        session_id = marker.session_id
+        batch.put(MarkerKey(session_id), write_marker(marker), logged_ms)
+        self._state.close(marker, logged_ms)
+        self._forget([RowKey(at, session_id) for at in self._state.spent_rows(session_id)], batch)
+        count_close(self.counts, effects)
+
+    def _purge(self, offset: int, floor: int, batch: Batch, logged_ms: int) -> None:
+        state = self._state
+        needless = floor > offset or offset < state.floor or floor <= state.floor
+        if needless or state.blocks_purge(floor, offset):
+            self.counts["ignored"] += 1
+            return
+        batch.put(FloorKey(offset), floor.to_bytes(8), logged_ms)
+        state.raise_floor(offset, floor)
+        gone = state.purged()
+        self.counts["purged"] += len(gone)
+        self._forget(gone, batch)
+
+    def _forget(self, keys: Sequence[Key], batch: Batch) -> None:
+        for key in keys:
+            self._state.load(write_key(key), None)
+        batch.remove(keys)
+
+    async def _sweep(self) -> None:
+        """Ask for the end of silent sessions, let old markers go, and old entries."""
+        settings, now_ms = self._settings, time.time() * 1000
+        ends = await self._log.end_positions(self._topic)
+        before, self._end = self._end, ends.get(PARTITION, 0)
+        # A busy log has always more: what stood there at the last look has to be done.
+        if self._next < before:
+            self._caught_up_s = None
+            return
+        since_s = self._caught_up_s = self._caught_up_s or time.monotonic()
+        caught_up_ms = now_ms - (time.monotonic() - since_s) * 1000
+        asked = [
+            Outgoing(
+                topic=self._topic,
+                key=event_key(expired.session_id),
+                value=codec.to_msgpack(expired),
+                session_id=expired.session_id,
+            )
+            for expired in expired_sessions(self._state, now_ms, caught_up_ms, settings)
+        ]
+        purge = due_purge(self._state, now_ms, settings)
+        if purge is not None:
+            value = codec.to_msgpack(purge)
+            asked.append(Outgoing(topic=self._topic, key=None, value=value, partition=PARTITION))
+        # Sent together they share a transaction; one by one each would wait for its own.
+        for sending in [await self._log.send(outgoing) for outgoing in asked]:
+            await sending
+        needed = [min(rows) for rows in self._state.rows.values() if rows]
+        await self._log.trim(int(now_ms), {self._topic: min([self._next, *needed])})
+
+    def look(self) -> Progress:
+        """Whether the processor moves."""
+        state = self._state
+        return Progress(
+            partitions=1,
+            lag=max(0, self._end - self._next),
+            sessions_open=sum(session_id not in state.markers for session_id in state.rows),
+            in_flight=0,
+            ready=self._ready,
+            trouble=self._trouble,
+        )

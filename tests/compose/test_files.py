@@ -1,0 +1,211 @@
+"""What the compose file and the Dockerfile have to say, whoever runs them."""
+
+import dataclasses
+import re
+import subprocess
+import sysconfig
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from streams.processor import faust_worker
+from streams.settings import PREFIX, Settings
+from tests.compose.compose_file import COMPOSE, Service, plain, read_services
+from tests.compose.dockerfile import DOCKERFILE, Stage, read_stages
+
+ROOT = COMPOSE.parent
+BIN = Path(sysconfig.get_path("scripts"))
+PUBLISHED = {"kafka": ["127.0.0.1:9092:19092"]}
+"""Every port that a user of the machine can reach, and nobody else."""
+
+
+def ours(services: dict[str, Service]) -> list[Service]:
+    found = [service for service in services.values() if service.built]
+    assert {"topics", "processor"} <= {service.name for service in found}
+    return found
+
+
+def tool(name: str, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [BIN / name, *arguments], check=False, capture_output=True, text=True, timeout=60
+    )
+
+
+def schema_errors(compose: Path) -> str:
+    done = tool("check-jsonschema", "--builtin-schema", "vendor.compose-spec", compose)
+    return "" if done.returncode == 0 else done.stdout + done.stderr
+
+
+def lint(dockerfile: Path) -> str:
+    done = tool("hadolint", "--no-color", dockerfile)
+    return "" if done.returncode == 0 else done.stdout + done.stderr
+
+
+def test_the_compose_file_passes_the_schema() -> None:
+    assert schema_errors(COMPOSE) == ""
+
+
+def test_the_schema_sees_a_misspelt_option(tmp_path: Path) -> None:
+    wrong = tmp_path / "docker-compose.yml"
+    wrong.write_text(COMPOSE.read_text("utf-8").replace("start_period", "start_time"))
+    assert "start_time" in schema_errors(wrong)
+
+
+def test_the_dockerfile_passes_its_linter() -> None:
+    assert lint(DOCKERFILE) == ""
+
+
+def test_the_linter_sees_a_loose_base_and_a_hidden_failure(tmp_path: Path) -> None:
+    wrong = tmp_path / "Dockerfile"
+    wrong.write_text("FROM python\nRUN false | true\n", encoding="utf-8")
+    told = lint(wrong)
+    assert "DL3006" in told
+    assert "DL4006" in told
+
+
+def test_a_service_of_ours_has_a_health_check_or_ends_by_itself(
+    services: dict[str, Service],
+) -> None:
+    awaited = {
+        other
+        for service in services.values()
+        for other, condition in service.depends_on.items()
+        if condition == "service_completed_successfully"
+    }
+    for service in ours(services):
+        assert (service.health is not None) != (service.name in awaited), service.name
+
+
+def test_a_worker_comes_behind_its_topics_and_those_behind_the_broker(
+    services: dict[str, Service],
+) -> None:
+    assert services["topics"].depends_on == {"kafka": "service_healthy"}
+    assert services["processor"].depends_on == {"topics": "service_completed_successfully"}
+    assert services["kafka"].health is not None
+
+
+def test_only_the_listed_ports_are_published(services: dict[str, Service]) -> None:
+    found = {name: service.options.get("ports", []) for name, service in services.items()}
+    assert {name: ports for name, ports in found.items() if ports} == PUBLISHED
+
+
+def test_the_broker_sends_a_host_to_the_published_port() -> None:
+    moved = read_services(COMPOSE.read_text("utf-8"), {"KAFKA_HOST_PORT": "29092"})["kafka"]
+    assert moved.options["ports"] == ["127.0.0.1:29092:19092"]
+    assert "HOST://127.0.0.1:29092" in moved.environment["KAFKA_ADVERTISED_LISTENERS"]
+    assert "HOST://:19092" in moved.environment["KAFKA_LISTENERS"]
+
+
+def test_the_broker_is_the_one_that_the_tests_run(services: dict[str, Service]) -> None:
+    pom = (ROOT / "tools/broker/pom.xml").read_text("utf-8")
+    version = re.search(r"<artifactId>kafka_[\d.]+</artifactId>\s*<version>(.+)</version>", pom)
+    assert version is not None
+    assert services["kafka"].image == f"apache/kafka:{version[1]}"
+
+
+def test_the_log_lies_in_a_named_volume(services: dict[str, Service]) -> None:
+    (mount,) = services["kafka"].options["volumes"]
+    volume, _, folder = mount.partition(":")
+    assert volume in plain(COMPOSE.read_text("utf-8"))["volumes"]
+    assert services["kafka"].environment["KAFKA_LOG_DIRS"] == folder
+
+
+def test_secrets_come_from_the_environment_and_stand_nowhere() -> None:
+    written = plain(COMPOSE.read_text("utf-8"))["services"]
+    secret = [f"{PREFIX}{f.name.upper()}" for f in dataclasses.fields(Settings) if not f.repr]
+    assert secret
+    for name in secret:
+        values = {str(service.get("environment", {}).get(name)) for service in written.values()}
+        assert values == {"None", f"${{{name}:-}}"}
+    given = read_services(COMPOSE.read_text("utf-8"), dict.fromkeys(secret, "hunter2"))
+    for service in ours(given):
+        assert [service.environment[name] for name in secret] == ["hunter2"] * len(secret)
+
+
+def test_what_is_set_on_this_machine_does_not_lead_a_container_astray() -> None:
+    # README has a user export these, for commands outside of the containers.
+    here = {"TURNSTREAM_BOOTSTRAP_SERVERS": "127.0.0.1:9092", "TURNSTREAM_SSL_CAFILE": "/ca.pem"}
+    text = COMPOSE.read_text("utf-8")
+    assert read_services(text, here) == read_services(text, {})
+    elsewhere = read_services(text, {"KAFKA_SERVERS": "a:1,b:2"})
+    for service in ours(elsewhere):
+        assert service.environment["TURNSTREAM_BOOTSTRAP_SERVERS"] == "a:1,b:2"
+
+
+def test_a_service_of_ours_is_confined(services: dict[str, Service]) -> None:
+    for service in ours(services):
+        options = service.options
+        assert options["read_only"] is True
+        assert options["init"] is True
+        assert options["cap_drop"] == ["ALL"]
+        assert options["security_opt"] == ["no-new-privileges:true"]
+        assert options["tmpfs"] == ["/tmp"]
+        assert "volumes" not in options
+
+
+def test_a_worker_has_time_to_stop_even_if_the_broker_hangs(services: dict[str, Service]) -> None:
+    # The drain, the commit, the goodbye; twice that, since the machine may be busy.
+    worst_s = 2 * Settings().processor_drain_timeout_s + faust_worker._GOODBYE_S
+    assert services["processor"].stop_grace_s > 2 * worst_s
+
+
+def test_a_rebalance_does_not_make_a_worker_unhealthy(services: dict[str, Service]) -> None:
+    check, settings = services["processor"].health, Settings()
+    assert check is not None
+    patience_s = check.interval_s * (check.retries - 1)
+    assert patience_s > (
+        settings.processor_rebalance_timeout_s + settings.processor_session_timeout_s
+    )
+
+
+def test_a_worker_that_dies_is_started_again(services: dict[str, Service]) -> None:
+    assert services["processor"].options["restart"] == "unless-stopped"
+    assert services["topics"].options["restart"] == "no"
+
+
+def test_the_image_runs_as_nobody_special(image: Stage) -> None:
+    assert re.fullmatch(r"[1-9]\d{3,}:[1-9]\d{3,}", image.last("USER"))
+    order = [name for name, _ in image.instructions]
+    assert {"RUN", "COPY", "ADD"}.isdisjoint(order[order.index("USER") :])
+
+
+def test_both_stages_stand_on_one_python_that_the_project_supports() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    least = project["requires-python"].removeprefix(">=")
+    (base,) = {stage.base for stage in read_stages(DOCKERFILE.read_text("utf-8"))}
+    assert re.fullmatch(rf"python:{re.escape(least)}\.\d+-slim-\w+", base)
+
+
+def test_the_build_gets_what_it_copies_and_nothing_else() -> None:
+    build, image = read_stages(DOCKERFILE.read_text("utf-8"))
+    copied = {source for text in build.all("COPY") for source in text.split()[:-1]}
+    first, *rest = [
+        line
+        for line in (ROOT / ".dockerignore").read_text("utf-8").splitlines()
+        if line and not line.startswith("#")
+    ]
+    assert first == "*"
+    assert {line.removeprefix("!") for line in rest if line.startswith("!")} == copied
+    assert all((ROOT / source).exists() for source in copied)
+    assert all(text.startswith("--from=") for text in image.all("COPY"))
+
+
+def test_every_package_of_the_image_is_checked_by_its_hash() -> None:
+    build, image = read_stages(DOCKERFILE.read_text("utf-8"))
+    installs = re.findall(r"pip install ([^&]*)", " ".join(build.all("RUN")))
+    assert len(installs) == 3
+    assert all("--require-hashes" in words for words in installs)
+    assert not any("install" in text for text in image.all("RUN"))
+
+
+@pytest.mark.parametrize("name", ["docker-compose.yml", "Dockerfile"])
+def test_no_image_is_taken_as_it_happens_to_be(name: str, services: dict[str, Service]) -> None:
+    used = (
+        [service.image for service in services.values() if not service.built]
+        if name == "docker-compose.yml"
+        else [stage.base for stage in read_stages(DOCKERFILE.read_text("utf-8"))]
+    )
+    assert used
+    for image in used:
+        assert re.fullmatch(r"[\w/-]+:\d+\.\d+\.\d+(-[\w-]+)?", image), image

@@ -1,0 +1,137 @@
+"""The embedded processor on a file: what it does with what would stop or starve it."""
+
+import asyncio
+import dataclasses
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from schemas import codec
+from schemas.dead_letters import DeadLetter
+from schemas.record import Record
+from schemas.samples import SessionClosed
+from streams.errors import PositionMoved
+from streams.log.interface import Outgoing
+from streams.log.sqlite import SqliteLog
+from streams.processor.embedded import EmbeddedProcessor
+from streams.settings import Settings
+from tests.core.test_large_outcomes import TURN
+
+SETTINGS = Settings(processor_sweep_interval_s=0.1)
+SECONDS_MAX = 60.0
+
+
+async def publish(log: SqliteLog, *events: dict[str, Any]) -> None:
+    for event in events:
+        record = codec.from_json(json.dumps(event).encode())
+        key = str(event.get("session_id", "")).encode() or None
+        outgoing = Outgoing(
+            topic=SETTINGS.turns_topic, key=key, value=codec.to_msgpack(record), partition=0
+        )
+        await log.publish(outgoing)
+
+
+async def records(log: SqliteLog, topic: str) -> list[Record]:
+    reader = await log.read(topic, {0: 0})
+    found = [codec.from_msgpack(entry.value or b"") for entry in await reader.next_batch(0.1)]
+    await reader.close()
+    return found
+
+
+async def until(holds: Callable[[], bool]) -> None:
+    deadline_s = time.monotonic() + SECONDS_MAX
+    while not holds():
+        assert time.monotonic() < deadline_s, "it does not happen"
+        await asyncio.sleep(0.02)
+
+
+def ended(session_id: str = "s", **more: Any) -> dict[str, Any]:
+    return {
+        "type": "session_ended",
+        "session_id": session_id,
+        "end_status": "completed",
+        "reward": 1.0,
+        **more,
+    }
+
+
+def test_a_purge_above_itself_is_a_dead_letter_and_swallows_nothing(tmp_path: Path) -> None:
+    async def scenario() -> tuple[list[Record], list[Record]]:
+        async with SqliteLog(tmp_path / "log.db", SETTINGS) as log:
+            await publish(log, {"type": "purge", "floor": 1000}, TURN, ended())
+            processor, stop = EmbeddedProcessor(SETTINGS, log), asyncio.Event()
+            running = asyncio.create_task(processor.run(stop))
+            await until(lambda: processor.counts["sessions_closed"] == 1)
+            stop.set()
+            await running
+            return (
+                await records(log, SETTINGS.dead_letters_topic),
+                await records(log, SETTINGS.samples_topic),
+            )
+
+    letters, out = asyncio.run(scenario())
+    assert [getattr(letter, "code", None) for letter in letters] == ["invalid_field"]
+    assert isinstance(letters[0], DeadLetter)
+    assert isinstance(out[-1], SessionClosed)
+
+
+def test_an_outcome_too_large_for_the_log_still_closes_its_session(tmp_path: Path) -> None:
+    large = dataclasses.replace(SETTINGS, message_bytes_max=100_000, producer_batch_bytes=65_536)
+    final = {"role": "assistant", "content": "x" * 95_000}
+
+    async def scenario() -> list[Record]:
+        async with SqliteLog(tmp_path / "log.db", large) as log:
+            await publish(log, TURN, ended(final_message=final))
+            processor, stop = EmbeddedProcessor(large, log), asyncio.Event()
+            running = asyncio.create_task(processor.run(stop))
+            await until(lambda: processor.counts["sessions_closed"] == 1)
+            stop.set()
+            await running
+            return await records(log, SETTINGS.samples_topic)
+
+    *_, outcome = asyncio.run(scenario())
+    assert isinstance(outcome, SessionClosed)
+    assert not bytes(outcome.final_message)
+
+
+def test_a_silent_session_expires_while_others_keep_the_log_busy(tmp_path: Path) -> None:
+    quick = dataclasses.replace(SETTINGS, idle_limit_s=0.5, reward_grace_s=0.5)
+
+    async def scenario() -> None:
+        async with SqliteLog(tmp_path / "log.db", quick) as log:
+            await publish(log, TURN | {"session_id": "silent"})
+            processor, stop = EmbeddedProcessor(quick, log), asyncio.Event()
+            running = asyncio.create_task(processor.run(stop))
+            number = 0
+            deadline_s = time.monotonic() + SECONDS_MAX
+            while not processor.counts["sessions_closed"]:
+                assert time.monotonic() < deadline_s, "it does not expire"
+                number += 1
+                turns = [TURN | {"session_id": "busy", "turn_id": f"t{number}-{k}"} for k in "ab"]
+                await asyncio.gather(*(publish(log, turn) for turn in turns))
+            stop.set()
+            await running
+            (outcome,) = await records(log, quick.samples_topic)
+            assert isinstance(outcome, SessionClosed)
+            assert (outcome.session_id, outcome.end_status) == ("silent", "expired")
+
+    asyncio.run(scenario())
+
+
+def test_a_second_processor_on_one_file_is_refused(tmp_path: Path) -> None:
+    async def scenario() -> str:
+        async with SqliteLog(tmp_path / "log.db", SETTINGS) as log:
+            first, second = EmbeddedProcessor(SETTINGS, log), EmbeddedProcessor(SETTINGS, log)
+            stop = asyncio.Event()
+            both = [asyncio.create_task(one.run(stop)) for one in (first, second)]
+            await publish(log, TURN)
+            done, _ = await asyncio.wait(both, timeout=SECONDS_MAX, return_when="FIRST_COMPLETED")
+            stop.set()
+            await asyncio.gather(*both, return_exceptions=True)
+            (error,) = {one.exception() for one in done}
+            assert isinstance(error, PositionMoved)
+            return str(error)
+
+    assert "another process works for it" in asyncio.run(scenario())

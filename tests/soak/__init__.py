@@ -1,0 +1,1 @@
+"""Soak: many small sessions through real workers, and what they still hold afterwards."""
