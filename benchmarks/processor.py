@@ -27,7 +27,7 @@ from streams.processor.rows import Row, RowKey, write_key, write_row
 from streams.settings import PREFIX, Settings
 from tests.kafka.broker import Broker
 
-LOADS = {1: 20_000, 20: 8_000, 200: 1_000}
+LOADS = {1: 80_000, 20: 8_000, 200: 1_000}
 """Kilobytes an event, and how many of them."""
 AIMS = {1: None, 20: 0.5, 200: 0.8}
 SECONDS_MAX = 240.0
