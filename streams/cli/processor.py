@@ -10,6 +10,7 @@ from streams.errors import BadSetting
 from streams.log.sqlite import SqliteLog
 from streams.processor.embedded import EmbeddedProcessor
 from streams.processor.health import serve
+from streams.processor.signals import end_on_signals
 from streams.settings import KAFKA, Settings
 
 
@@ -28,6 +29,7 @@ def processor(log: str | None) -> None:
     except BadSetting as error:
         raise click.ClickException(str(error)) from None
     if settings.log == KAFKA:
+        end_on_signals()  # Faust takes seconds to load
         # By name: the embedded processor must not wait for Faust to load.
         kafka = importlib.import_module("streams.log.kafka").KafkaLog
         require_topics = importlib.import_module("streams.log.kafka_topics").require_topics

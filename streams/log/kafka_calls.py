@@ -34,7 +34,9 @@ async def answered(
     fault: Exception | None = None
     backoff_s = _BACKOFF_FIRST_S
     clock = asyncio.get_running_loop().time
-    missing_until_s = clock() + min(seconds, settings.request_timeout_s)
+    # A broker that comes back does not know its topics at first, however long it was away.
+    missing_s: float | None = None
+    patience_s = min(seconds, settings.request_timeout_s)
     try:
         async with asyncio.timeout(seconds):
             while True:
@@ -44,7 +46,11 @@ async def answered(
                     fault = error
                     if not may_pass(error):
                         raise LogError(f"{what}: {told(error)}") from error
-                if isinstance(fault, UnknownTopicOrPartitionError) and clock() > missing_until_s:
+                if not isinstance(fault, UnknownTopicOrPartitionError):
+                    missing_s = None
+                elif missing_s is None:
+                    missing_s = clock()
+                elif clock() - missing_s > patience_s:
                     break
                 await asyncio.sleep(backoff_s)
                 backoff_s = min(backoff_s * 2, _BACKOFF_MOST_S)

@@ -7,7 +7,6 @@ at once, since waiting would not mend it.
 import asyncio
 import dataclasses
 import gc
-import signal
 import sys
 import time
 from collections.abc import Awaitable, Callable
@@ -18,6 +17,7 @@ from streams.errors import LogAway
 from streams.log.client_logs import calm_client_logs
 from streams.log.interface import Log
 from streams.processor.faust_worker import Processor
+from streams.processor.signals import end_on_signals
 from streams.settings import Settings
 
 _ACKNOWLEDGED_WITHIN_S = 1200.0
@@ -38,8 +38,7 @@ def run(
     """Run a worker until it is told to stop; exits the process."""
     calm_client_logs()
     gc.set_threshold(_GC_YOUNG, 20, 20)
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: sys.exit(0))  # until Faust has handlers of its own
+    end_on_signals()
     loop = asyncio.new_event_loop()
     asyncio.set_event_loop(loop)
     loop.run_until_complete(_wait_for_topics(settings, require_topics))
