@@ -23,6 +23,10 @@ _INT32 = np.dtype("<i4")
 _FLOAT32 = np.dtype("<f4")
 
 
+_TURN_BYTES = 100
+_RUN_BYTES = 20
+
+
 def sample_id(session_id: str, policy: str, last_turn_id: str) -> str:
     """A name that every replay under the same rules gives again."""
     name = msgpack.packb([session_id, policy, last_turn_id])
@@ -64,7 +68,10 @@ def encoded_bytes(segment: Segment) -> int:
     }
     per_token = 8 + sum(channels.values())
     runs = sum(len(fate.trained) for fate in segment.owned)
-    return per_token * segment.last.end + 100 * len(segment.turns) + 20 * runs
+    versions = sum(len(fate.turn.event.weight_versions or ()) for fate in segment.owned)
+    names = sum(len(turn.event.turn_id) for turn in segment.turns)
+    turns = _TURN_BYTES * len(segment.turns) + names
+    return per_token * segment.last.end + turns + _RUN_BYTES * (runs + versions)
 
 
 def _logprobs(segment: Segment, length: int) -> tuple[Floats, list[Run]]:

@@ -22,6 +22,7 @@ from streams.errors import BadEvent
 
 _LEDGER_ROW_BYTES = 150
 _SAMPLE_ID_BYTES = 34
+_REASON_CHARS_MAX = 20_000
 
 Withheld = Literal["rejected", "eval", "status", "no_reward", "gap"]
 
@@ -180,6 +181,7 @@ def _fitting_outcome(outcome: SessionClosed, limit: int) -> tuple[SessionClosed,
     """The outcome without what makes it too large; that still stands in the session's events."""
     parts = ("final_message", "metadata", "reward_payload")
     sizes = {name: len(bytes(getattr(outcome, name))) for name in parts}
+    outcome = _with_short_reasons(outcome)
     turns = sum(len(row.turn_id) + _LEDGER_ROW_BYTES for row in outcome.ledger)
     left = turns + _SAMPLE_ID_BYTES * len(outcome.sample_ids) + sum(sizes.values())
     refusals: list[BadEvent] = []
@@ -191,6 +193,19 @@ def _fitting_outcome(outcome: SessionClosed, limit: int) -> tuple[SessionClosed,
         detail = f"`{name}`, {size} bytes, is left out of an outcome over the limit of {limit}"
         refusals.append(BadEvent("oversize", detail, session_id=outcome.session_id))
     return outcome, refusals
+
+
+def _with_short_reasons(outcome: SessionClosed) -> SessionClosed:
+    """Free texts cut to what a person reads."""
+    reason, finish = outcome.reason, outcome.finish_reason
+    if reason is not None:
+        names = ("stage", "category", "type", "message")
+        texts = {name: getattr(reason, name) for name in names}
+        cut = {name: text[:_REASON_CHARS_MAX] for name, text in texts.items() if text}
+        reason = msgspec.structs.replace(reason, **cut)
+    return msgspec.structs.replace(
+        outcome, reason=reason, finish_reason=finish and finish[:_REASON_CHARS_MAX]
+    )
 
 
 def _samples(session: OpenSession, segments: list[Segment], status: EndStatus) -> list[Sample]:

@@ -28,6 +28,8 @@ class Limits:
 
 
 DEFAULT_LIMITS = Limits()
+_FIXED = {"turns", "metadata_bytes", "sample_bytes"}
+"""A session may lower these, not raise them."""
 
 
 def limits_from(limits: Limits, budgets: Mapping[str, int] | None) -> Limits:
@@ -37,6 +39,9 @@ def limits_from(limits: Limits, budgets: Mapping[str, int] | None) -> Limits:
     unknown = sorted(set(budgets) - {field.name for field in dataclasses.fields(Limits)})
     if unknown:
         raise BadEvent("invalid_field", f"`budgets` has no {unknown[0]!r:.80}")
-    asked = dataclasses.replace(limits, **budgets)
-    # A sample has to fit into the log, whatever a session asks for.
-    return dataclasses.replace(asked, sample_bytes=min(asked.sample_bytes, limits.sample_bytes))
+    # What is written about a session has to fit into the log, whatever it asks for.
+    held = {
+        name: min(asked, getattr(limits, name)) if name in _FIXED else asked
+        for name, asked in budgets.items()
+    }
+    return dataclasses.replace(limits, **held)

@@ -17,6 +17,9 @@ from streams.core.recorded import Node
 from streams.core.state import OpenSession
 
 TRACE_BYTES_MAX = 4_000_000
+"""Messages, tools and raw prompts together; what does not fit is left out whole."""
+_CHAR_BYTES_MAX = 4
+_VERSION_RUNS_MAX = 1_000
 _FAILURES = frozenset({"error", "interrupted", "closed", "cancelled", "expired"})
 _ROOT = -1
 
@@ -35,9 +38,16 @@ def trace_of(session: OpenSession, outcome: SessionClosed) -> Trace:
     """The session as a person reads it."""
     nodes, parents = _in_order(session.tree.root)
     texts = [node.message.text if node.message is not None else b"null" for node in nodes]
-    left_out = 0
-    if sum(map(len, texts)) > TRACE_BYTES_MAX:
+    left_out, room = 0, TRACE_BYTES_MAX
+    if sum(map(len, texts)) > room:
         left_out, nodes, texts, parents = len(texts), [], [], []
+    room -= sum(map(len, texts))
+    tools = next(
+        (turn.event.tools for turn in session.tree.turns.values() if turn.event.tools), NOT_GIVEN
+    )
+    if len(bytes(tools)) > room:
+        tools = NOT_GIVEN
+    room -= len(bytes(tools))
     untrained: dict[str, int] = {}
     for row in outcome.ledger:
         for reason, tokens in row.untrained.items():
@@ -49,9 +59,9 @@ def trace_of(session: OpenSession, outcome: SessionClosed) -> Trace:
         end_status=outcome.end_status,
         messages=msgspec.Raw(b"[" + b",".join(texts) + b"]"),
         parents=parents,
-        turns=_turns(session, {id(node): index for index, node in enumerate(nodes)}),
+        turns=_turns(session, {id(node): index for index, node in enumerate(nodes)}, room),
         metadata=outcome.metadata,
-        tools=next((turn.event.tools for turn in turns if turn.event.tools), NOT_GIVEN),
+        tools=tools,
         reward=outcome.reward,
         reward_payload=outcome.reward_payload,
         reason=outcome.reason,
@@ -63,7 +73,9 @@ def trace_of(session: OpenSession, outcome: SessionClosed) -> Trace:
     )
 
 
-def _turns(session: OpenSession, places: dict[int, int]) -> list[TraceTurn]:
+def _turns(session: OpenSession, places: dict[int, int], room: int) -> list[TraceTurn]:
+    prompts = [turn for turn in session.tree.turns.values() if turn.above is None]
+    fit = sum(len(turn.event.raw_prompt or "") for turn in prompts) * _CHAR_BYTES_MAX <= room
     return [
         TraceTurn(
             turn_id=turn.event.turn_id,
@@ -72,13 +84,18 @@ def _turns(session: OpenSession, places: dict[int, int]) -> list[TraceTurn]:
             reward=session.rewards.of_turns.get(turn.event.turn_id),
             prompt_len=turn.prompt_len,
             response_len=turn.generated,
-            weight_versions=turn.event.weight_versions,
+            weight_versions=_few(turn.event.weight_versions),
             started_ms=turn.event.started_ms,
             finished_ms=turn.event.finished_ms,
-            raw_prompt=turn.event.raw_prompt if turn.above is None else None,
+            raw_prompt=turn.event.raw_prompt if fit and turn.above is None else None,
         )
         for turn in session.tree.turns.values()
     ]
+
+
+def _few(runs: list[tuple[int, int]] | None) -> list[tuple[int, int]] | None:
+    """Runs of versions, if a person could read them."""
+    return runs if runs is None or len(runs) <= _VERSION_RUNS_MAX else None
 
 
 def _in_order(root: Node) -> tuple[list[Node], list[int]]:

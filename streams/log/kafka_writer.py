@@ -20,7 +20,7 @@ from collections.abc import Callable, Generator
 from typing import Any
 
 from aiokafka import AIOKafkaProducer
-from aiokafka.errors import KafkaError
+from aiokafka.errors import KafkaConnectionError, KafkaError, UnknownTopicOrPartitionError
 
 from streams.errors import LogAway, LogError, WrongTopic
 from streams.log.interface import Outgoing, Position
@@ -150,7 +150,13 @@ class KafkaWriter:
         return producer
 
     async def _count(self, producer: Any, topic: str) -> int:
-        count = len(await producer.partitions_for(topic))
+        try:
+            count = len(await producer.partitions_for(topic))
+        except UnknownTopicOrPartitionError:
+            # aiokafka says so too when no broker answers at all.
+            if not await producer.client.force_metadata_update():
+                raise KafkaConnectionError(f"no broker answers for {topic}") from None
+            raise
         # A topic that the broker made by itself has some count of its own; a count that
         # changed has moved every key. Either would tear sessions apart.
         planned = self._settings.partitions if topic == self._settings.turns_topic else count

@@ -4,6 +4,7 @@ Invariant: an entry that cannot be read still has a session if its key names one
 counted there.
 """
 
+import math
 from typing import NamedTuple
 
 from schemas import codec
@@ -12,6 +13,9 @@ from schemas.events import Event, Purge
 from streams.core.effects import EVENT_ROW, Effects
 from streams.processor.offsets import Entry
 from streams.processor.rows import Row
+
+_NAME_BYTES_MAX = 200
+"""Of a session id; a longer key is none, and must not swell what is written about it."""
 
 Session = tuple[int, str]
 """Partition and session id."""
@@ -39,10 +43,10 @@ class Arrived(NamedTuple):
     entry: Entry
 
     @classmethod
-    def of(cls, incoming: Incoming, entry: Entry) -> "Arrived":
+    def of(cls, incoming: Incoming, entry: Entry, bytes_max: int) -> "Arrived":
         """Read an entry of the log."""
         partition, offset, logged_ms, key, value = incoming
-        event = read_event(key, value)
+        event = read_event(key, value, bytes_max)
         session_id = "" if isinstance(event, Purge) else event.session_id or ""
         return cls(partition, offset, logged_ms, value or b"", event, session_id, entry)
 
@@ -61,12 +65,21 @@ def row_of(effects: Effects, logged_ms: int, value: bytes) -> Row | None:
     return Row(logged_ms, None, effects.row)
 
 
-def read_event(key: bytes | None, value: bytes | None) -> Event | BadRecord:
-    """The event in a log entry, or why there is none; the key names the session even then."""
-    session_id = key.decode("utf-8", "replace") if key else None
+def read_event(
+    key: bytes | None, value: bytes | None, bytes_max: float = math.inf
+) -> Event | BadRecord:
+    """The event in a log entry, or why there is none; the key names the session even then.
+
+    Brokers count bytes after compression, so a foreign producer can store more than ours may:
+    beyond `bytes_max` neither a row nor a dead letter could hold it.
+    """
+    session_id = key[:_NAME_BYTES_MAX].decode("utf-8", "replace") if key else None
     try:
         if value is None:
             raise BadRecord("undecodable", "the entry has no value")
+        size = len(key or b"") + len(value)
+        if size > bytes_max:
+            raise BadRecord("oversize", f"{size} bytes, the limit is {bytes_max}")
         record = codec.from_msgpack(value)
         if not isinstance(record, Event):
             kind = record.__struct_config__.tag

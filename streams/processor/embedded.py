@@ -144,16 +144,22 @@ class EmbeddedProcessor:
                 entries = await reader.next_batch(_WAIT_S, _BATCH_EVENTS_MAX)
                 if entries:
                     await self.take(entries)
-                    self._trouble = None
+                    self._well()
                 else:
                     self._caught_up_s = self._caught_up_s or time.monotonic()
                 if time.monotonic() - self._swept_s > self._settings.processor_sweep_interval_s:
                     self._swept_s = time.monotonic()
                     await self._sweep()
-                    self._trouble = None
+                    self._well()
         finally:
             self._ready = False
             await reader.close()
+
+    def _well(self) -> None:
+        """The log does what it is asked."""
+        if self._trouble is not None:
+            sys.stderr.write("turnstream processor: it works again\n")
+            self._trouble = None
 
     async def _load(self) -> None:
         """Read the table back; memory holds nothing that the file does not."""
@@ -202,7 +208,7 @@ class EmbeddedProcessor:
 
     def _apply(self, entry: Entry, batch: Batch) -> None:
         offset, logged_ms, value = entry.position.offset, entry.timestamp_ms, entry.value or b""
-        event = read_event(entry.key, entry.value)
+        event = read_event(entry.key, entry.value, self._settings.message_bytes_max)
         self.counts["events"] += 1
         if isinstance(event, Purge):
             effects = refused_purge(event, offset)
@@ -283,7 +289,8 @@ class EmbeddedProcessor:
             asked.append(Outgoing(topic=self._topic, key=None, value=value, partition=PARTITION))
         # Sent together they share a transaction; one by one each would wait for its own.
         for sending in [await self._log.send(outgoing) for outgoing in asked]:
-            await sending
+            # Behind them: until they are read nothing is asked for a second time.
+            self._end = max(self._end, (await sending).offset + 1)
         needed = [min(rows) for rows in self._state.rows.values() if rows]
         await self._log.trim(int(now_ms), {self._topic: min([self._next, *needed])})
 

@@ -50,6 +50,7 @@ def build_app(settings: Settings) -> Any:
         consumer_max_fetch_size=limit,
         producer_max_request_size=limit,
         consumer_metadata_max_age_ms=int(settings.metadata_max_age_s * 1000),
+        broker_request_timeout=max(90.0, settings.processor_session_timeout_s + 10),
         broker_session_timeout=settings.processor_session_timeout_s,
         broker_heartbeat_interval=settings.processor_heartbeat_interval_s,
         broker_rebalance_timeout=settings.processor_rebalance_timeout_s,
@@ -97,7 +98,11 @@ def build_table(app: Any, settings: Settings, signals: Signals) -> Any:
             signals.keep_only({tp.partition for tp in assigned if tp.topic == settings.turns_topic})
 
         async def on_recovery_completed(self, active: Set[TP], standby: Set[TP]) -> None:
-            await signals.recovered({tp.partition for tp in active})
+            # Not `active`: while a member joins, the table's partitions may be others than the
+            # events' that are ours.
+            assigned = self.app.consumer.assignment()
+            ours = {tp.partition for tp in assigned if tp.topic == settings.turns_topic}
+            await signals.recovered(ours)
 
     class Table(faust.Table[bytes, bytes]):
         """The rows; its changelog is written by the worker."""

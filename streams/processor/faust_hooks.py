@@ -120,7 +120,7 @@ def partitions_known(app: Any, topic: str) -> int:
 
 
 def before_consumer_stops(
-    app: Any, finish: Callable[[], Awaitable[None]], leave_after_s: float
+    app: Any, finish: Callable[[], Awaitable[None]], leave_after_s: float, failed: int
 ) -> None:
     """Run `finish` while the consumer can still commit; then the process has so long to end."""
     stop = app._stop_consumer
@@ -128,7 +128,8 @@ def before_consumer_stops(
     async def stop_after_finishing() -> None:
         # A client whose broker is away waits for it even to say goodbye. What was durable is
         # committed by `finish`, and the rest is done again by the next worker.
-        leaving = threading.Timer(leave_after_s, os._exit, [os.EX_OK])
+        code = failed if app.crashed else os.EX_OK
+        leaving = threading.Timer(leave_after_s, os._exit, [code])
         leaving.daemon = True
         leaving.start()
         if app._consumer is not None:

@@ -19,18 +19,17 @@ from typing import Any, NoReturn
 from aiohttp import web
 from faust.types import TP
 
-from schemas import codec
-from streams.log.interface import Log, Outgoing
-from streams.log.keys import event_key
+from streams.errors import WrongTopic
+from streams.log.interface import Log
 from streams.processor import faust_hooks
 from streams.processor.arrivals import Incoming
 from streams.processor.faust_app import build_app, build_table, turns_topic
 from streams.processor.health import Progress, serve
 from streams.processor.offsets import Arrival, Offsets
 from streams.processor.outlet import Outlet
-from streams.processor.recovery import recover
+from streams.processor.recovery import first_offset, recover
 from streams.processor.rules import rules_from
-from streams.processor.sweep import due_purge, expired_sessions
+from streams.processor.sweeper import Sweeper
 from streams.processor.worker import Worker
 from streams.settings import Settings
 
@@ -40,10 +39,11 @@ EXIT_NO_TOPICS = 76
 """The consumer does not see our topics: it would be assigned nothing, for ever."""
 _IN_ONE_GO = 32
 """Events taken without a turn of the event loop between them."""
+_SEEK_AGAIN_S = 0.5
+_SEEKS_MAX = 2
+"""For one missing event, before the log is asked whether it has it at all."""
 _GOODBYE_S = 10.0
 """To leave the group and close connections, once nothing is left to commit."""
-_ASK_AGAIN_S = 60.0
-"""Before an expiry is published once more for the same silence."""
 
 
 def die(why: str, code: int = EXIT_FAILED) -> NoReturn:
@@ -63,6 +63,7 @@ class Processor:
         self.counts: Counter[str] = Counter()
         self.outlet = Outlet(settings, log, self.counts, die)
         self.worker = Worker(settings, rules_from(settings), self.outlet, self.counts, die)
+        self.sweeper = Sweeper(settings, log, self.outlet)
         self.offsets: dict[int, Offsets] = {}
         self.last_event_s: dict[int, float] = {}
         self.seek_s: dict[int, float] = {}
@@ -71,9 +72,6 @@ class Processor:
         self.metadata_missing_s: float | None = None
         self.loaded: set[int] = set()
         """Partitions whose state is complete; events of others are dropped and read again."""
-        self.caught_up_s: dict[int, float] = {}
-        self.seen_end: dict[int, int] = {}
-        self.asked_s: dict[tuple[str, int], float] = {}
         self.swept_s = 0.0
         self.health: web.AppRunner | None = None
         faust_hooks.install(settings.fetch_wait_ms)
@@ -85,7 +83,7 @@ class Processor:
         self.app.task(self._answer_health)
         self.app.on_partitions_revoked.connect(self._revoked, weak=False)
         leave_after_s = 2 * settings.processor_drain_timeout_s + _GOODBYE_S
-        faust_hooks.before_consumer_stops(self.app, self._finish, leave_after_s)
+        faust_hooks.before_consumer_stops(self.app, self._finish, leave_after_s, EXIT_FAILED)
 
     def keep_only(self, partitions: set[int]) -> None:
         """Forget partitions that are another worker's now."""
@@ -107,6 +105,8 @@ class Processor:
                 await self.worker.clear_spent(partition)
         except asyncio.CancelledError:
             raise
+        except WrongTopic as error:
+            die(f"recovery: {error}", EXIT_NO_TOPICS)
         except BaseException as error:
             die(f"recovery: {error!r}")
         self.loaded = set(partitions)
@@ -146,18 +146,37 @@ class Processor:
             if partition not in self.loaded or not current:
                 return
             offsets = self.offsets[partition] = Offsets(message.generation_id, start)
-        self.last_event_s[partition] = time.monotonic()
         arrival = offsets.arrive(offset)
-        if arrival is Arrival.GAP and not offsets.gap:
-            offsets.gap = True
-            await self._seek_back(partition, offsets)
         if arrival is not Arrival.NEXT:
             self.counts[f"arrived_{arrival.name.lower()}"] += 1
+            if arrival is Arrival.GAP:
+                await self._mend_gap(partition, offsets)
             return
+        # Only what moves counts: events behind a gap come for ever on a busy log.
+        self.last_event_s[partition] = time.monotonic()
         incoming = Incoming(
             partition, offset, int(message.timestamp * 1000), message.key, message.value
         )
         await self.worker.handle(incoming, offsets.begin(offset))
+
+    async def _mend_gap(self, partition: int, offsets: Offsets) -> None:
+        """Fetch what was skipped; what the log itself does not have any more is passed over."""
+        if time.monotonic() - self.seek_s.get(partition, 0.0) < _SEEK_AGAIN_S:
+            return  # what was fetched before the last seek is still arriving
+        if offsets.seeks < _SEEKS_MAX:
+            offsets.seeks += 1
+            await self._seek_back(partition, offsets)
+            return
+        missing = offsets.next
+        there = await first_offset(self.log, self.settings.turns_topic, partition, missing)
+        offsets.seeks = 0
+        if there is not None and there > missing and offsets.next == missing:
+            self.counts["offsets_missing"] += there - missing
+            sys.stderr.write(
+                f"turnstream processor: {self.settings.turns_topic}/{partition} has nothing from "
+                f"{missing} to {there - 1}: retention took it, or a producer is transactional\n"
+            )
+            offsets.skip_to(there)
 
     async def _seek_back(self, partition: int, offsets: Offsets) -> None:
         self.counts["seeks"] += 1
@@ -171,6 +190,14 @@ class Processor:
             sys.stderr.write(f"turnstream processor: seek to {place}: {error!r}\n")
 
     async def _every_second(self) -> None:
+        try:
+            await self._look_after()
+        except asyncio.CancelledError:
+            raise
+        except BaseException as error:
+            die(f"once a second: {error!r}")
+
+    async def _look_after(self) -> None:
         while True:
             await asyncio.sleep(self.settings.processor_commit_interval_s)
             if self.app.rebalancing:
@@ -183,7 +210,7 @@ class Processor:
             await self._unstick()
             if time.monotonic() - self.swept_s > self.settings.processor_sweep_interval_s:
                 self.swept_s = time.monotonic()
-                await self._sweep()
+                await self.sweeper.sweep(self.loaded, self.worker.state, self._next)
 
     async def commit(self) -> None:
         """Commit every position that moved, for the current generation only."""
@@ -223,50 +250,30 @@ class Processor:
                 offsets = self.offsets[tp.partition] = Offsets(generation, start)
             if end > offsets.next:
                 self.counts["unstuck"] += 1
-                await self._seek_back(tp.partition, offsets)
+                await self._mend_gap(tp.partition, offsets)
 
-    async def _sweep(self) -> None:
-        """Ask for the end of silent sessions, and for old markers to go."""
-        now_s, now_ms, topic = time.monotonic(), time.time() * 1000, self.settings.turns_topic
-        self.asked_s = {k: s for k, s in self.asked_s.items() if now_s - s < _ASK_AGAIN_S}
-        for partition in sorted(self.loaded):
-            if not self._caught_up(partition):
-                self.caught_up_s.pop(partition, None)
-                continue
-            since_s = self.caught_up_s.setdefault(partition, now_s)
-            state = self.worker.state(partition)
-            caught_up_ms = now_ms - (now_s - since_s) * 1000
-            for expired in expired_sessions(state, now_ms, caught_up_ms, self.settings):
-                asked = (expired.session_id, expired.last_offset or 0)
-                if asked not in self.asked_s:
-                    self.asked_s[asked] = now_s
-                    key, value = event_key(expired.session_id), codec.to_msgpack(expired)
-                    await self.outlet.send(Outgoing(topic=topic, key=key, value=value))
-            purge = due_purge(state, now_ms, self.settings)
-            if purge is not None and ("", partition) not in self.asked_s:
-                self.asked_s["", partition] = now_s
-                value = codec.to_msgpack(purge)
-                await self.outlet.send(
-                    Outgoing(topic=topic, key=None, value=value, partition=partition)
-                )
-
-    def _caught_up(self, partition: int) -> bool:
-        """Whether all that stood there at the last look is done; a busy log has always more."""
+    def _next(self, partition: int) -> int | None:
         offsets = self.offsets.get(partition)
-        end = self.app.consumer.highwater(TP(self.settings.turns_topic, partition)) or 0
-        before, self.seen_end[partition] = self.seen_end.get(partition, end), end
-        return not before or (offsets is not None and offsets.next >= before)
+        return offsets.next if offsets is not None else None
 
     async def _answer_health(self) -> None:
-        self.health = await serve(self.settings, self.counts, self.look)
+        try:
+            self.health = await serve(self.settings, self.counts, self.look)
+        except OSError as error:
+            place = f"{self.settings.metrics_host}:{self.settings.metrics_port}"
+            die(f"health and metrics cannot be served on {place}: {error}")
 
     def look(self) -> Progress:
         """Whether the worker moves, for whoever may replace it."""
         lag, trouble = 0, None if self.loaded else "no partitions are assigned"
         now, patience_s = time.monotonic(), 3 * self.settings.processor_stuck_after_s
+        assigned = self.app.consumer.assignment() if self.loaded else ()
         for partition in self.loaded:
+            place = TP(self.settings.turns_topic, partition)
+            if place not in assigned:
+                continue  # it is being given up at this moment
             offsets = self.offsets.get(partition)
-            end = self.app.consumer.highwater(TP(self.settings.turns_topic, partition)) or 0
+            end = self.app.consumer.highwater(place) or 0
             behind = max(0, end - (offsets.position if offsets is not None else end))
             lag += behind
             seen_s = max(self.last_event_s.get(partition, 0.0), self.assigned_s)
@@ -301,8 +308,7 @@ class Processor:
         await self._finish()
         self.loaded.clear()
         self.offsets.clear()
-        self.caught_up_s.clear()
-        self.seen_end.clear()
+        self.sweeper.forget()
 
     def _pending(self) -> int:
         return sum(offsets.pending for offsets in self.offsets.values())

@@ -52,7 +52,7 @@ class Entry:
 class Offsets:
     """The order of events in one partition during one generation."""
 
-    __slots__ = ("_entries", "committed", "gap", "generation", "next", "position")
+    __slots__ = ("_entries", "committed", "generation", "next", "position", "seeks")
 
     def __init__(self, generation: int, start: int) -> None:
         """`start` is the committed offset as the broker itself tells it."""
@@ -60,8 +60,8 @@ class Offsets:
         self.next = start
         self.position = start
         self.committed = start
-        self.gap = False
-        """Something was skipped and the missing event has not come yet."""
+        self.seeks = 0
+        """How often the event that has to come next was asked for in vain."""
         self._entries: deque[Entry] = deque()
 
     def arrive(self, offset: int) -> Arrival:
@@ -71,8 +71,14 @@ class Offsets:
         if offset > self.next:
             return Arrival.GAP
         self.next += 1
-        self.gap = False
+        self.seeks = 0
         return Arrival.NEXT
+
+    def skip_to(self, offset: int) -> None:
+        """There is nothing between: the log begins here, or goes on here."""
+        if not self._entries:
+            self.position = offset
+        self.next = offset
 
     def begin(self, offset: int) -> Entry:
         """Start handling an event that arrived in order."""

@@ -14,6 +14,9 @@ from streams.log.interface import Outgoing, Position
 from streams.log.keys import event_key, sample_key
 from streams.settings import Settings
 
+_NAME_MAX = 200
+_DETAIL_MAX = 4_000
+
 
 def letters_of(
     effects: Effects, place: Position, value: bytes, settings: Settings
@@ -22,9 +25,10 @@ def letters_of(
     for refusal in effects.refusals:
         letter = DeadLetter(
             code=refusal.code,
-            detail=refusal.detail,
-            session_id=refusal.session_id,
-            turn_id=refusal.turn_id,
+            # What a foreign producer wrote into names must not make the letter too large.
+            detail=refusal.detail[:_DETAIL_MAX],
+            session_id=_cut(refusal.session_id),
+            turn_id=_cut(refusal.turn_id),
             topic=place.topic,
             partition=place.partition,
             offset=place.offset,
@@ -36,6 +40,10 @@ def letters_of(
             key=str(place).encode(),
             value=codec.to_msgpack(letter),
         )
+
+
+def _cut(name: str | None) -> str | None:
+    return name if name is None else name[:_NAME_MAX]
 
 
 def samples_of(effects: Effects, settings: Settings) -> Iterator[Outgoing]:

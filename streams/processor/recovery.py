@@ -19,6 +19,17 @@ _BATCH_WAIT_S = 0.5
 _ENTRIES_MAX = 5000
 
 
+async def first_offset(log: Log, topic: str, partition: int, at: int) -> int | None:
+    """The first event at or behind an offset, as the log itself has it; None if there is none."""
+    start = (await log.start_positions(topic))[partition]
+    reader = await log.read(topic, {partition: max(at, start)})
+    try:
+        found = await reader.next_batch(_BATCH_WAIT_S, 1)
+        return found[0].position.offset if found else None
+    finally:
+        await reader.close()
+
+
 async def recover(
     partitions: Iterable[int],
     worker: Worker,

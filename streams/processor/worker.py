@@ -90,7 +90,7 @@ class Worker:
 
     async def handle(self, incoming: Incoming, entry: Entry) -> None:
         """Take one event over; `entry` is released when all that follows from it is durable."""
-        arrived = Arrived.of(incoming, entry)
+        arrived = Arrived.of(incoming, entry, self._settings.message_bytes_max)
         self._counts["events"] += 1
         if incoming.partition in self._purging:
             self._purging[incoming.partition].append(arrived)

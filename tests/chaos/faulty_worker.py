@@ -83,7 +83,7 @@ class FaultyProcessor(Processor):
         """A zombie that wakes sweeps before it learns that it is one."""
         while True:
             await asyncio.sleep(SWEEP_EVERY_S)
-            await self._sweep()
+            await self.sweeper.sweep(self.loaded, self.worker.state, self._next)
 
     async def _tell(self) -> None:
         while True:

@@ -105,7 +105,7 @@ class Oracle:
         if partition is None:
             partition = self._partitions[number] = Partition(rules=self._rules)
             self.expected.tables[number] = {}
-        event = read_event(entry.key, entry.value)
+        event = read_event(entry.key, entry.value, self._settings.message_bytes_max)
         self.expected.counts["events"] += 1
         if isinstance(event, Purge):
             floor = partition.floor

@@ -295,8 +295,8 @@ def test_of_retries_that_nobody_continued_the_newest_stays() -> None:
 TWO_SEGMENTS = session(
     turn("«S»<u>", "ok"), turn("«S»<u>{ok}(x)", "a longer answer", drift=insert(1))
 )
-FIRST_BYTES = 8 * len("«S»<u>{ok}") + 100 + 20
-"""What the first segment takes: ids and logprobs, its one turn, its one run."""
+FIRST_BYTES = 8 * len("«S»<u>{ok}") + 100 + len("t1") + 20
+"""What the first segment takes: ids and logprobs, its one turn and its name, its one run."""
 
 
 def test_an_oversize_sample_is_left_out_before_the_reward_is_split() -> None:

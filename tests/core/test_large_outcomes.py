@@ -1,7 +1,12 @@
 """An outcome always fits into the log: what is large in it goes, the largest text first."""
 
+import json
 from typing import Any
 
+from schemas import codec
+from schemas.events import Turn
+from streams.core.partition import Partition
+from streams.core.state import Rules
 from tests.harness import linearized
 
 TURN: dict[str, Any] = {
@@ -78,3 +83,41 @@ def test_a_session_cannot_raise_what_a_sample_may_be() -> None:
         "reward": 1.0,
     }
     assert linearized([opened, many, ended]).samples == []
+
+
+def test_reasons_are_cut_to_what_a_person_reads() -> None:
+    ended = {
+        "type": "session_ended",
+        "session_id": "s",
+        "end_status": "error",
+        "finish_reason": "f" * 100_000,
+        "reason": {"message": "m" * 8_000_000, "retryable": True},
+    }
+    (outcome,) = linearized([TURN, ended]).closed
+    assert len(outcome["reason"]["message"]) == len(outcome["finish_reason"]) == 20_000
+    assert outcome["reason"]["retryable"] is True
+
+
+def test_a_trace_leaves_out_raw_prompts_that_do_not_fit() -> None:
+    rules = Rules(trace_share=1.0)
+    partition = Partition(rules=rules)
+    for number, size in enumerate((10, 600_000, 600_000)):
+        turn = TURN | {"turn_id": f"t{number}", "raw_prompt": "r" * size}
+        turn["prompt_messages"] = [{"role": "user", "content": str(number)}]
+        record = codec.from_json(json.dumps(turn).encode())
+        assert isinstance(record, Turn)
+        partition.feed(record, number)
+    (effects,) = partition.finish()
+    assert effects.trace is not None
+    assert [turn.raw_prompt for turn in effects.trace.turns] == [None] * 3
+    assert len(codec.to_msgpack(effects.trace)) < 10_000
+
+
+def test_versions_count_for_the_size_of_a_sample() -> None:
+    opened = {"type": "session_opened", "session_id": "s", "budgets": {"sample_bytes": 10_000}}
+    outputs = list(range(600))
+    many = TURN | {"output_ids": outputs, "weight_versions": [[n, 1] for n in outputs]}
+    ended = {"type": "session_ended", "session_id": "s", "end_status": "completed", "reward": 1}
+    assert linearized([opened, many, ended]).samples == []
+    one = many | {"weight_versions": [[0, 600]]}
+    assert len(linearized([opened, one, ended]).samples) == 1

@@ -1,0 +1,33 @@
+"""What a foreign producer wrote does not make what is written about it too large."""
+
+from schemas.bad_record import BadRecord
+from streams.core.effects import Effects
+from streams.errors import BadEvent
+from streams.log.interface import Position
+from streams.processor.arrivals import read_event
+from streams.processor.records import letters_of
+from streams.settings import Settings
+
+SETTINGS = Settings()
+
+
+def test_an_entry_over_the_limit_is_oversize_whatever_it_holds() -> None:
+    event = read_event(b"s", b"x" * 100, bytes_max=100)
+    assert isinstance(event, BadRecord)
+    assert (event.code, event.session_id) == ("oversize", "s")
+
+
+def test_a_key_that_is_no_session_id_is_cut() -> None:
+    event = read_event(b"\xff" * 3_000_000, b"\xc1")
+    assert isinstance(event, BadRecord)
+    assert len(event.session_id or "") <= 200
+
+
+def test_a_letter_fits_whatever_its_event_says() -> None:
+    refusal = BadEvent("invalid_field", "d" * 10**7, session_id="s" * 10**7, turn_id="t" * 10**7)
+    payload = b"x" * SETTINGS.message_bytes_max
+    place = Position(SETTINGS.turns_topic, 0, 0)
+    (letter,) = letters_of(Effects(refusals=(refusal,)), place, payload, SETTINGS)
+    assert letter.key is not None
+    assert letter.value is not None
+    assert len(letter.key) + len(letter.value) <= SETTINGS.record_bytes_max
