@@ -10,7 +10,7 @@ READY := .venv/.ready
 # More words for the command of a target, e.g. `make test ARGS="-k tree"`.
 ARGS ?=
 
-.PHONY: help venv demo test broker check format mutants chaos chaos-variants chaos-embedded soak bench-core bench-processor bench-embedded lock wheel clean
+.PHONY: help venv demo test broker check format mutants chaos chaos-variants chaos-embedded soak bench-core bench-processor bench-embedded bench-gateway lock wheel clean
 
 help: ## this list
 	@sed -nE 's/^([a-z-]+):[^#]*## (.*)/\1|\2/p' Makefile | while IFS='|' read -r name text; do \
@@ -81,6 +81,9 @@ bench-core: $(READY) ## speed, memory and bytes of the core beside a plain basel
 bench-processor: $(READY) ## one worker on a real broker beside a plain loop, and its recovery
 	@tools/need-java
 	@$(BIN)/python -m benchmarks.processor $(ARGS)
+
+bench-gateway: $(READY) ## the gateway beside a bare aiohttp proxy and no gateway, and what a prompt costs
+	@$(BIN)/python -m benchmarks.gateway $(ARGS)
 
 bench-embedded: $(READY) ## the embedded log beside bare SQLite, replay, and what each profile keeps
 	@$(BIN)/python -m benchmarks.embedded $(ARGS)

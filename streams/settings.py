@@ -35,7 +35,7 @@ _TOPIC_PREFIX = re.compile(r"[A-Za-z0-9._-]{1,200}")
 _SECURITY = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 _SASL = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 _COMPRESSION = ("none", "gzip", "snappy", "lz4", "zstd")
-_SECRET = {"sasl_password"}
+_SECRET = {"sasl_password", "gateway_secret", "gateway_control_key"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -149,6 +149,39 @@ class Settings:
     """Without topics or partitions although there should be some: the worker exits."""
     processor_sweep_interval_s: float = 5.0
     """Between looks for sessions that have expired."""
+    gateway_host: str = "127.0.0.1"
+    """Where agents reach the gateway; loopback, since it carries keys in the clear."""
+    gateway_port: int = 8080
+    """0 takes a free one; one in use is asked for again for some seconds."""
+    gateway_url: str | None = None
+    """How agents reach it from outside, in base URLs that are handed out; unset: host and port."""
+    gateway_secret: str | None = dataclasses.field(default=None, repr=False)
+    """Signs keys and ids, the same for all gateways; a line each, the first mints. Needed on
+    Kafka; unset: a file beside the embedded log."""
+    gateway_control_key: str | None = dataclasses.field(default=None, repr=False)
+    """Opens the control API; unset: derived from the secret."""
+    gateway_model: str = "turnstream"
+    """The name in the list of models; calls may name any other."""
+    gateway_body_bytes_max: int = 67_108_864
+    """Of one request."""
+    gateway_sessions_held: int = 10_000
+    """In memory; the others are read back from the log when they are used again."""
+    gateway_concurrency: int = 256
+    """Model calls at a time; sessions that wait take turns."""
+    gateway_turns_max: int = 20_000
+    """Calls of a session that sets no budget of its own."""
+    gateway_context_tokens: int = 131_072
+    """Of prompt and answer together, where a session sets no budget."""
+    gateway_overflow: str = "length"
+    """A prompt beyond that is answered as `length`, or refused so that clients compact."""
+    gateway_max_new_tokens: int = 4_096
+    """Of an answer, where the client does not say."""
+    gateway_keep_alive_s: float = 15.0
+    """Silence in a stream before an event is sent that adds nothing; clients give up at 300."""
+    gateway_retry_after_s: int = 1
+    """Told to clients that are to try again."""
+    gateway_drain_timeout_s: float = 30.0
+    """Time for calls under way when the gateway stops."""
     metrics_host: str = "127.0.0.1"
     """Health and metrics answer here; loopback, since they are not protected."""
     metrics_port: int = 9464
@@ -273,7 +306,7 @@ def _read(name: str, text: str, kind: object) -> object:
 
 
 def _least(name: str) -> float:
-    if name in {"metrics_port", "trace_share", "producer_linger_ms", "blob_threshold_bytes"}:
+    if name in _FROM_ZERO:
         return 0
     return 0.001 if name.endswith("_s") else 1
 
@@ -284,6 +317,7 @@ def _check_words(settings: Settings) -> None:
         "sasl_mechanism": _SASL,
         "compression": _COMPRESSION,
         "profile": tuple(PROFILES),
+        "gateway_overflow": ("length", "refuse"),
     }
     for name, allowed in choices.items():
         if getattr(settings, name) not in allowed:
@@ -307,7 +341,7 @@ def _check_pairs(settings: Settings) -> None:
         for name in ("sasl_username", "sasl_password"):
             if getattr(settings, name) is None:
                 _refuse(name, "", f"{settings.security_protocol} needs it")
-    for name in (n for n in ("replication", "partitions", "metrics_port") if getattr(settings, n)):
+    for name in (n for n in _MOST if getattr(settings, n)):
         if getattr(settings, name) > _MOST[name]:
             _refuse(name, getattr(settings, name), f"the most is {_MOST[name]}")
     if settings.trace_share > 1:
@@ -329,7 +363,22 @@ def _check_pairs(settings: Settings) -> None:
         )
 
 
-_MOST = {"replication": 32_767, "partitions": 10_000, "metrics_port": 65_535}
+_MOST = {
+    "replication": 32_767,
+    "partitions": 10_000,
+    "metrics_port": 65_535,
+    "gateway_port": 65_535,
+}
+
+
+_FROM_ZERO = {
+    "metrics_port",
+    "gateway_port",
+    "gateway_retry_after_s",
+    "trace_share",
+    "producer_linger_ms",
+    "blob_threshold_bytes",
+}
 
 
 def _refuse(name: str, value: object, wanted: str) -> typing.NoReturn:

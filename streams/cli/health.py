@@ -1,9 +1,9 @@
-"""`turnstream health`: whether the worker beside this command makes progress.
+"""`turnstream health`: whether the worker, or the gateway, beside this command does its work.
 
-Made for the health check of a container: it needs no other program there, and finds the worker by
-the settings that the worker itself was given.
+Made for the health check of a container: it needs no other program there, and finds the service
+by the settings that the service itself was given.
 
-Invariant: exit code 0 only if the worker itself said that it is healthy.
+Invariant: exit code 0 only if the service itself said that it is healthy.
 """
 
 import http.client
@@ -22,35 +22,45 @@ _THIS_MACHINE = {"0.0.0.0": "127.0.0.1", "::": "::1"}
 
 
 @click.command()
-def health() -> None:
+@click.option("--gateway", is_flag=True, help="Ask the gateway instead: can it record calls?")
+def health(gateway: bool) -> None:
     """Ask the processor of this machine whether it makes progress.
 
     Exit code 0 if it does; else 1, and the reason on stderr. The address comes from
-    TURNSTREAM_METRICS_HOST and TURNSTREAM_METRICS_PORT, as the processor was given them.
+    TURNSTREAM_METRICS_HOST and TURNSTREAM_METRICS_PORT, as the processor was given them; for a
+    gateway from TURNSTREAM_GATEWAY_HOST and TURNSTREAM_GATEWAY_PORT.
     """
     try:
         settings = load_settings()
     except BadSetting as error:
         _unhealthy(str(error))
-    if settings.metrics_port == 0:
-        _unhealthy(f"{PREFIX}METRICS_PORT=0: any port may be the worker's; give it a fixed one")
-    host = _THIS_MACHINE.get(settings.metrics_host, settings.metrics_host)
-    progress = _asked(host, settings)
-    if progress["trouble"] is not None:
-        _unhealthy(f"{host}:{settings.metrics_port}: {progress['trouble']}")
-    click.echo(
-        f"healthy: {progress['partitions']} partitions, {progress['lag']} events behind, "
+    told = _asked_gateway(settings) if gateway else _asked_worker(settings)
+    click.echo(f"healthy: {told}")
+
+
+def _asked_worker(settings: Settings) -> str:
+    progress = _asked(settings.metrics_host, settings.metrics_port, "/healthz", "METRICS_PORT")
+    return (
+        f"{progress['partitions']} partitions, {progress['lag']} events behind, "
         f"{progress['sessions_open']} sessions open"
     )
 
 
-def _asked(host: str, settings: Settings) -> dict[str, object]:
-    """What the worker says of itself."""
-    where = f"{host}:{settings.metrics_port}"
+def _asked_gateway(settings: Settings) -> str:
+    _asked(settings.gateway_host, settings.gateway_port, "/readyz", "GATEWAY_PORT")
+    return "log and engine answer"
+
+
+def _asked(host: str, port: int, path: str, setting: str) -> dict[str, object]:
+    """What the service says of itself, if it is well."""
+    if port == 0:
+        _unhealthy(f"{PREFIX}{setting}=0: any port may be the one; give it a fixed one")
+    host = _THIS_MACHINE.get(host, host)
+    where = f"{host}:{port}"
     # Straight to the address: a proxy that the environment names has no place here.
-    connection = http.client.HTTPConnection(host, settings.metrics_port, timeout=_SECONDS_MAX)
+    connection = http.client.HTTPConnection(host, port, timeout=_SECONDS_MAX)
     try:
-        connection.request("GET", "/healthz")
+        connection.request("GET", path)
         answer = connection.getresponse()
         body = answer.read()
     except (OSError, http.client.HTTPException) as error:
@@ -58,12 +68,14 @@ def _asked(host: str, settings: Settings) -> dict[str, object]:
     finally:
         connection.close()
     try:
-        progress = json.loads(body)
+        told = json.loads(body)
     except ValueError:
-        progress = None
-    if not isinstance(progress, dict) or "trouble" not in progress:
-        _unhealthy(f"{where}: status {answer.status}, but this is no worker's answer")
-    return progress
+        told = None
+    if not isinstance(told, dict) or "trouble" not in told:
+        _unhealthy(f"{where}: status {answer.status}, but this is no service of ours")
+    if told["trouble"] is not None:
+        _unhealthy(f"{where}: {told['trouble']}")
+    return told
 
 
 def _unhealthy(why: str) -> NoReturn:

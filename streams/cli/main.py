@@ -2,12 +2,15 @@
 
 import importlib
 import os
+import signal
 import sys
+from types import FrameType
 
 import click
 
 # By name and not imported: an offline command must not wait for the Kafka client to load.
 COMMANDS = {
+    "up": "streams.cli.up",
     "linearize": "streams.cli.linearize",
     "inspect": "streams.cli.inspect",
     "topics": "streams.cli.topics",
@@ -15,8 +18,10 @@ COMMANDS = {
     "export": "streams.cli.export",
     "tail": "streams.cli.tail",
     "dead-letters": "streams.cli.dead_letters",
+    "gateway": "streams.cli.gateway",
     "processor": "streams.cli.processor",
     "health": "streams.cli.health",
+    "doctor": "streams.cli.doctor",
 }
 
 
@@ -43,10 +48,21 @@ def cli() -> None:
     """Record agent turns exactly as sampled; turn them into training samples."""
 
 
+def _as_control_c(_: int, frame: FrameType | None) -> None:
+    """SIGTERM ends a command as tidily; those that run until told to stop have their own way."""
+    handler = signal.getsignal(signal.SIGINT)
+    if not callable(handler):  # a shell's background command ignores Ctrl-C
+        raise KeyboardInterrupt
+    handler(signal.SIGINT, frame)
+
+
 def main() -> None:
     """Run the command; a broken stream is no error worth a traceback."""
     if sys.stdin is None or sys.stdout is None:
         sys.exit("turnstream: standard input and output must be open")
+    # Or each command with a tokenizer would begin with a word on what else could be installed.
+    os.environ.setdefault("TRANSFORMERS_NO_ADVISORY_WARNINGS", "1")
+    signal.signal(signal.SIGTERM, _as_control_c)
     try:
         cli()
     except BrokenPipeError:

@@ -30,12 +30,15 @@ class Limits:
 DEFAULT_LIMITS = Limits()
 _FIXED = {"turns", "metadata_bytes", "sample_bytes"}
 """A session may lower these, not raise them."""
+_ADAPTERS = {"context_tokens"}
+"""Budgets that an adapter keeps to; nothing here depends on them."""
 
 
 def limits_from(limits: Limits, budgets: Mapping[str, int] | None) -> Limits:
     """The session's own budgets over the defaults."""
     if not budgets:
         return limits
+    budgets = {name: asked for name, asked in budgets.items() if name not in _ADAPTERS}
     unknown = sorted(set(budgets) - {field.name for field in dataclasses.fields(Limits)})
     if unknown:
         raise BadEvent("invalid_field", f"`budgets` has no {unknown[0]!r:.80}")

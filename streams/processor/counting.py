@@ -2,6 +2,8 @@
 
 from collections import Counter
 
+from schemas.bad_record import BadRecord
+from schemas.events import Event, Turn
 from streams.core.effects import Effects
 
 
@@ -16,6 +18,12 @@ def count_close(counts: Counter[str], effects: Effects) -> None:
     for row in outcome.ledger:
         for reason, tokens in row.untrained.items():
             counts[f"untrained:{reason}"] += tokens
+
+
+def count_event(counts: Counter[str], event: Event | BadRecord) -> None:
+    """Events, and turns among them."""
+    counts["events"] += 1
+    counts["turns"] += isinstance(event, Turn)
 
 
 def count_refusals(counts: Counter[str], effects: Effects) -> None:

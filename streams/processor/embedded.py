@@ -27,7 +27,7 @@ from streams.log.interface import Entry, Log, Outgoing, Position
 from streams.log.keys import event_key
 from streams.log.sqlite_transaction import Transaction
 from streams.processor.arrivals import read_event, row_of
-from streams.processor.counting import count_close, count_refusals
+from streams.processor.counting import count_close, count_event, count_refusals
 from streams.processor.health import Progress
 from streams.processor.partition_state import PartitionState, refused_purge
 from streams.processor.records import letters_of, outcome_of, revisions_of, samples_of
@@ -209,7 +209,7 @@ class EmbeddedProcessor:
     def _apply(self, entry: Entry, batch: Batch) -> None:
         offset, logged_ms, value = entry.position.offset, entry.timestamp_ms, entry.value or b""
         event = read_event(entry.key, entry.value, self._settings.message_bytes_max)
-        self.counts["events"] += 1
+        count_event(self.counts, event)
         if isinstance(event, Purge):
             effects = refused_purge(event, offset)
             count_refusals(self.counts, effects)

@@ -22,7 +22,7 @@ from streams.core.effects import Effects
 from streams.core.state import Rules
 from streams.log.interface import Outgoing, Position
 from streams.processor.arrivals import Arrived, Incoming, Session, row_of
-from streams.processor.counting import count_close, count_refusals
+from streams.processor.counting import count_close, count_event, count_refusals
 from streams.processor.offsets import Entry
 from streams.processor.outlet import Acknowledged, Outlet
 from streams.processor.partition_state import PartitionState, refused_purge
@@ -91,7 +91,7 @@ class Worker:
     async def handle(self, incoming: Incoming, entry: Entry) -> None:
         """Take one event over; `entry` is released when all that follows from it is durable."""
         arrived = Arrived.of(incoming, entry, self._settings.message_bytes_max)
-        self._counts["events"] += 1
+        count_event(self._counts, arrived.event)
         if incoming.partition in self._purging:
             self._purging[incoming.partition].append(arrived)
         elif isinstance(arrived.event, Purge):

@@ -27,6 +27,7 @@ KEYS = {
     "init",
     "platform",
     "ports",
+    "profiles",
     "pull_policy",
     "read_only",
     "restart",
@@ -75,6 +76,8 @@ class Service:
     """By service: what has to be true of it first."""
     health: HealthCheck | None
     stop_grace_s: float
+    profiles: list[str] = field(default_factory=list)
+    """Started only where one of them is asked for; none: always."""
     options: dict[str, Any] = field(default_factory=dict)
     """All that was written, for what has no field here."""
 
@@ -153,6 +156,7 @@ def _service(name: str, options: dict[str, Any]) -> Service:
         depends_on={other: need["condition"] for other, need in needs.items()},
         health=None if check is None else _health(name, check),
         stop_grace_s=_STOP_GRACE_S if grace is None else seconds(grace),
+        profiles=options.get("profiles", []),
         options=options,
     )
 

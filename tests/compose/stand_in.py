@@ -13,7 +13,7 @@ import re
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from graphlib import TopologicalSorter
 from pathlib import Path
@@ -136,11 +136,12 @@ class StandIn:
             container.process.kill()
             container.process.wait(SECONDS_MAX)
 
-    def up(self, scale: Mapping[str, int]) -> None:
+    def up(self, scale: Mapping[str, int], profiles: Collection[str] = ()) -> None:
         """Start everything and wait until it is healthy; what is built elsewhere runs already."""
         needs = {name: set(service.depends_on) for name, service in self.services.items()}
         for service in (self.services[name] for name in TopologicalSorter(needs).static_order()):
-            if not service.built:
+            asked = not service.profiles or not set(profiles).isdisjoint(service.profiles)
+            if not service.built or not asked:
                 continue
             for other, condition in service.depends_on.items():
                 self._wait(other, condition)
@@ -181,7 +182,7 @@ class StandIn:
         # Appended to, since the checks write here too.
         with (folder / "said").open("ab") as said:
             process = subprocess.Popen(
-                [*self.image.entrypoint, *service.command],
+                [*self.image.entrypoint, *(replaced(word, table) for word in service.command)],
                 env=environment,
                 cwd=folder,
                 stdin=subprocess.DEVNULL,

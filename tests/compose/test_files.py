@@ -16,7 +16,7 @@ from tests.compose.dockerfile import DOCKERFILE, Stage, read_stages
 
 ROOT = COMPOSE.parent
 BIN = Path(sysconfig.get_path("scripts"))
-PUBLISHED = {"kafka": ["127.0.0.1:9092:19092"]}
+PUBLISHED = {"kafka": ["127.0.0.1:9092:19092"], "gateway": ["127.0.0.1:8080:8080"]}
 """Every port that a user of the machine can reach, and nobody else."""
 
 
@@ -120,7 +120,10 @@ def test_secrets_come_from_the_environment_and_stand_nowhere() -> None:
         assert values == {"None", f"${{{name}:-}}"}
     given = read_services(COMPOSE.read_text("utf-8"), dict.fromkeys(secret, "hunter2"))
     for service in ours(given):
-        assert [service.environment[name] for name in secret] == ["hunter2"] * len(secret)
+        # Who does not sign keys has no use for what signs them.
+        used = [name for name in secret if service.name == "gateway" or "GATEWAY" not in name]
+        known = {name: value for name, value in service.environment.items() if name in secret}
+        assert known == dict.fromkeys(used, "hunter2")
 
 
 def test_what_is_set_on_this_machine_does_not_lead_a_container_astray() -> None:
@@ -141,13 +144,30 @@ def test_a_service_of_ours_is_confined(services: dict[str, Service]) -> None:
         assert options["cap_drop"] == ["ALL"]
         assert options["security_opt"] == ["no-new-privileges:true"]
         assert options["tmpfs"] == ["/tmp"]
-        assert "volumes" not in options
+        assert all(mount.endswith(":ro") for mount in options.get("volumes", []))
 
 
 def test_a_worker_has_time_to_stop_even_if_the_broker_hangs(services: dict[str, Service]) -> None:
     # The drain, the commit, the goodbye; twice that, since the machine may be busy.
     worst_s = 2 * Settings().processor_drain_timeout_s + faust_worker._GOODBYE_S
     assert services["processor"].stop_grace_s > 2 * worst_s
+
+
+def test_a_gateway_has_time_for_the_calls_under_way(services: dict[str, Service]) -> None:
+    assert services["gateway"].stop_grace_s > 2 * Settings().gateway_drain_timeout_s
+
+
+def test_a_gateway_is_started_only_where_it_is_asked_for(services: dict[str, Service]) -> None:
+    # It needs a secret and a tokenizer, which nobody can guess.
+    asked = {name: service.profiles for name, service in services.items() if service.profiles}
+    assert asked == {"gateway": ["gateway"]}
+
+
+def test_a_gateway_hands_out_the_published_address() -> None:
+    moved = read_services(COMPOSE.read_text("utf-8"), {"GATEWAY_HOST_PORT": "9999"})["gateway"]
+    assert moved.options["ports"] == ["127.0.0.1:9999:8080"]
+    assert moved.environment["TURNSTREAM_GATEWAY_URL"] == "http://127.0.0.1:9999"
+    assert moved.environment["TURNSTREAM_GATEWAY_PORT"] == "8080"
 
 
 def test_a_rebalance_does_not_make_a_worker_unhealthy(services: dict[str, Service]) -> None:

@@ -81,7 +81,7 @@ def test_a_worker_that_is_stuck_is_not_and_says_why() -> None:
 
 UNKNOWN: dict[str, tuple[Callable[[], Awaitable[Ran]], str]] = {
     "nobody is there": (lambda: health(metrics_port=str(free_port())), "no answer: Connection"),
-    "somebody else is there": (foreign, "status 404, but this is no worker's answer"),
+    "somebody else is there": (foreign, "status 404, but this is no service of ours"),
     "nobody answers": (mute, "no answer: TimeoutError"),
     "the port is not known": (lambda: health(metrics_port="0"), "TURNSTREAM_METRICS_PORT=0: "),
     "a setting is wrong": (lambda: health(metrics_port="x"), "TURNSTREAM_METRICS_PORT=x: give a"),

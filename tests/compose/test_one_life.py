@@ -12,12 +12,15 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import openai
 import pytest
 
-from tests.compose.compose_file import Service
+from streams.adapters.client import Turnstream
+from tests.compose.compose_file import COMPOSE, Service, read_services
 from tests.compose.dockerfile import Stage
 from tests.compose.kafka_service import ComposeBroker
 from tests.compose.stand_in import BASE_ENVIRONMENT, SECONDS_MAX, StandIn, replaced, stop
+from tests.drift.qwen3 import tokenizer_folder
 from tests.harness import linearized
 from tests.kafka.broker import free_port
 
@@ -29,6 +32,9 @@ TABLE = {
     "127.0.0.1:9092": "127.0.0.1:{host}",
     "localhost:9093": "127.0.0.1:{controller}",
     "9464": "{metrics}",
+    "0.0.0.0": "127.0.0.1",
+    "8080": "{gateway}",
+    "/tokenizer": "{tokenizer}",
     "/var/lib/kafka/data": "{volume}",
     "/opt/turnstream": "{packages}",
 }
@@ -36,9 +42,13 @@ EXAMPLE = Path(__file__).parents[2] / "examples/session.jsonl"
 SESSIONS = 24
 
 
-def filled(folder: Path, inside: int, host: int, controller: int) -> Mapping[str, str]:
+def filled(
+    folder: Path, inside: int, host: int, controller: int, gateway: int
+) -> Mapping[str, str]:
     """The table with one machine's ports; those that every container has for itself are new."""
     values = {
+        "gateway": gateway,
+        "tokenizer": tokenizer_folder(),
         "inside": inside,
         "host": host,
         "controller": controller,
@@ -51,7 +61,7 @@ def filled(folder: Path, inside: int, host: int, controller: int) -> Mapping[str
 
 @pytest.fixture
 def ports() -> dict[str, int]:
-    return {name: free_port() for name in ("inside", "host", "controller")}
+    return {name: free_port() for name in ("inside", "host", "controller", "gateway")}
 
 
 @pytest.fixture
@@ -135,3 +145,24 @@ def test_every_service_plays_its_part_in_the_life_of_sessions(
     stack.down()
     codes = [container.process.poll() for container in stack.containers["processor"]]
     assert codes == [0, 0, 0]
+
+
+def test_an_agent_on_this_machine_reaches_the_gateway(
+    broker: ComposeBroker, image: Stage, tmp_path: Path, ports: dict[str, int]
+) -> None:
+    keys = {"SECRET": "a-secret-of-this-test", "CONTROL_KEY": "a-control-key-of-this-test"}
+    given = {f"TURNSTREAM_GATEWAY_{name}": value for name, value in keys.items()}
+    services = read_services(COMPOSE.read_text("utf-8"), given)
+    with StandIn(services, image, tmp_path, lambda: filled(tmp_path, **ports)) as stack:
+        stack.up({}, profiles={"gateway"})
+        control = Turnstream(f"http://127.0.0.1:{ports['gateway']}", keys["CONTROL_KEY"])
+        with control.session() as session:
+            with openai.OpenAI(base_url=session.base_url, api_key=session.key) as sdk:
+                sdk.chat.completions.create(
+                    model="m", messages=[{"role": "user", "content": "Who are you?"}]
+                )
+            session.reward(1)
+        sample, outcome = tailed(stack, 2)
+        stack.down()
+    assert sample["sample_id"] in outcome["sample_ids"]
+    assert (outcome["session_id"], outcome["reward"]) == (session.session_id, 1.0)

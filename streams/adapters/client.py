@@ -1,0 +1,345 @@
+"""A client for whoever starts agents: a session for the length of a block.
+
+    with Turnstream(control_url, control_key).session(group_id="g1") as session:
+        subprocess.run(agent, env={**os.environ, **session.env})
+        session.reward(score)
+
+The same with `async with` and `await`. At the end of the block the session ends:
+
+    the block ran through    completed, with the reward that was given; else the reward is pending
+    it raised                error, with type and text of what it raised
+    it was cancelled         cancelled: asyncio's cancellation, Ctrl-C, a generator that is closed
+    `end` was called in it   as that said; leaving adds nothing
+
+Invariant: a call that returns is durable, and one that had to be repeated counts once; what the
+block raised is what the caller sees, even if the session could not be ended.
+"""
+
+import asyncio
+import functools
+import ssl
+import time
+import uuid
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Any, get_args
+
+import httpx
+
+from schemas.events import EndStatus, SessionOpened
+from streams.adapters.client_steps import (
+    Ask,
+    ControlRefused,
+    GatewayAway,
+    Steps,
+    checked_reward,
+    steps_of,
+)
+
+__all__ = ["AsyncSession", "ControlRefused", "GatewayAway", "Session", "Turnstream"]
+
+PATIENCE_S = 60.0
+LEAVING_S = 10.0
+"""Patience for the end of a session whose block failed: somebody waits for that failure."""
+REASON_CHARS_MAX = 1000
+_CANCELLED = (asyncio.CancelledError, KeyboardInterrupt, GeneratorExit)
+_STATUSES = get_args(EndStatus)
+
+Reward = float | Mapping[str, Any]
+
+
+class Turnstream:
+    """A gateway's control API."""
+
+    def __init__(
+        self, control_url: str, control_key: str, *, patience_s: float = PATIENCE_S
+    ) -> None:
+        """Nothing is asked yet.
+
+        Args:
+            control_url: The gateway's address, e.g. http://127.0.0.1:8080.
+            control_key: What opens its control API.
+            patience_s: How long one call is tried while the gateway or its log is away.
+
+        Raises:
+            ValueError: that is no address.
+        """
+        url = httpx.URL(control_url)
+        if url.scheme not in {"http", "https"} or not url.host:
+            raise ValueError(f"{control_url!r}: give an address like http://127.0.0.1:8080")
+        self._url = control_url.rstrip("/")
+        self._secure = url.scheme == "https"
+        self._headers = {"authorization": f"Bearer {control_key}"}
+        self.patience_s = patience_s
+
+    def session(self, *, session_id: str | None = None, **fields: Any) -> "Opening":
+        """A session that is opened when its block is entered, by `with` or `async with`.
+
+        Args:
+            session_id: Never one that was used before; unset: a new one.
+            fields: Of `session_opened`: group_id, task_id, rollout_index, split, budgets, ...
+
+        Raises:
+            TypeError: there is no such field.
+        """
+        unknown = fields.keys() - set(SessionOpened.__struct_fields__)
+        if unknown:
+            raise TypeError(f"{', '.join(sorted(unknown))}: not a field of session_opened")
+        given = {name: value for name, value in fields.items() if value is not None}
+        return Opening(self, {"session_id": session_id or f"s-{uuid.uuid4().hex}", **given})
+
+    def ask(self, path: str, body: Mapping[str, Any] | None = None) -> Ask:
+        """A call of the control API, to be sent."""
+        return Ask(f"{self._url}{path}", None if body is None else dict(body))
+
+    def run(self, steps: Steps) -> dict[str, Any]:
+        """Take the steps; the answer at their end."""
+        with httpx.Client(**self._options()) as client:
+            try:
+                step = next(steps)
+                while True:
+                    if isinstance(step, float):
+                        time.sleep(step)
+                        step = next(steps)
+                        continue
+                    try:
+                        response = client.request(**step.words)
+                    except httpx.TransportError as error:
+                        step = steps.send(error)
+                    else:
+                        step = steps.send(response)
+            except StopIteration as done:
+                return _value(done)
+
+    async def run_async(self, steps: Steps) -> dict[str, Any]:
+        """Take the steps without holding up the event loop."""
+        async with httpx.AsyncClient(**self._options()) as client:
+            try:
+                step = next(steps)
+                while True:
+                    if isinstance(step, float):
+                        await asyncio.sleep(step)
+                        step = next(steps)
+                        continue
+                    try:
+                        response = await client.request(**step.words)
+                    except httpx.TransportError as error:
+                        step = steps.send(error)
+                    else:
+                        step = steps.send(response)
+            except StopIteration as done:
+                return _value(done)
+
+    def _options(self) -> dict[str, Any]:
+        return {
+            "headers": self._headers,
+            "timeout": self.patience_s,
+            # Straight to the address: the control key is for nobody in between.
+            "trust_env": False,
+            "verify": _trusted() if self._secure else False,
+        }
+
+
+class Opening:
+    """A session that its block opens and ends."""
+
+    def __init__(self, gateway: Turnstream, opened: dict[str, Any]) -> None:
+        """Nothing is asked yet."""
+        self._gateway = gateway
+        self._opened = opened
+        self._session: Session | None = None
+        self._async_session: AsyncSession | None = None
+
+    def __enter__(self) -> "Session":
+        """Open it.
+
+        Raises:
+            ControlRefused: the gateway does not take it.
+            GatewayAway: no answer in time.
+        """
+        self._session = Session(self._gateway, self._gateway.run(self._steps()))
+        return self._session
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """End it, unless that was done."""
+        assert self._session is not None, "the block was entered"
+        steps = self._session._leaving(error)
+        if steps is None:
+            return
+        try:
+            self._gateway.run(steps)
+        except (ControlRefused, GatewayAway) as failure:
+            _not_ended(failure, error)
+
+    async def __aenter__(self) -> "AsyncSession":
+        """Open it; raises what `with` does."""
+        opened = await self._gateway.run_async(self._steps())
+        self._async_session = AsyncSession(self._gateway, opened)
+        return self._async_session
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """End it, unless that was done."""
+        assert self._async_session is not None, "the block was entered"
+        steps = self._async_session._leaving(error)
+        if steps is None:
+            return
+        # Shielded: being cancelled once more does not stop the request in the middle.
+        ending = asyncio.ensure_future(self._gateway.run_async(steps))
+        try:
+            await asyncio.shield(ending)
+        except (ControlRefused, GatewayAway) as failure:
+            _not_ended(failure, error)
+
+    def _steps(self) -> Steps:
+        ask = self._gateway.ask("/control/sessions", self._opened)
+        return steps_of(ask, self._gateway.patience_s)
+
+
+class _Known:
+    """An open session."""
+
+    def __init__(self, gateway: Turnstream, opened: Mapping[str, Any]) -> None:
+        self._gateway = gateway
+        self.session_id: str = opened["session_id"]
+        self.key: str = opened["key"]
+        """Opens this session's model calls and nothing else."""
+        self.base_url: str = opened["base_url"]
+        """For an OpenAI client, with the key."""
+        self.base_url_with_key: str = opened["base_url_with_key"]
+        """For an agent that cannot be given a key."""
+        self.ended = False
+        """Whether `end` was called."""
+
+    @property
+    def env(self) -> dict[str, str]:
+        """The variables that an agent needs."""
+        return {"OPENAI_BASE_URL": self.base_url, "OPENAI_API_KEY": self.key}
+
+    def _looking(self) -> Steps:
+        ask = self._gateway.ask(f"/control/sessions/{self.session_id}")
+        return steps_of(ask, self._gateway.patience_s)
+
+    def _rewarding(self, score: Reward, turn_id: str | None, final: bool) -> Steps:
+        body = {
+            # Ours, so that a repeated request is the same reward.
+            "reward_id": uuid.uuid4().hex,
+            "reward": checked_reward(score),
+            "final": final,
+        }
+        if turn_id is not None:
+            body["turn_id"] = turn_id
+        ask = self._gateway.ask(f"/control/sessions/{self.session_id}/rewards", body)
+        return steps_of(ask, self._gateway.patience_s)
+
+    def _ending(
+        self, status: str, fields: Mapping[str, Any], patience_s: float | None = None
+    ) -> Steps:
+        if status not in _STATUSES:
+            raise ValueError(f"{status!r}: a session ends as one of {', '.join(_STATUSES)}")
+        body = {name: value for name, value in fields.items() if value is not None}
+        if "reward" in body:
+            body["reward"] = checked_reward(body["reward"])
+        body["end_status"] = status
+        ask = self._gateway.ask(f"/control/sessions/{self.session_id}/end", body)
+        return steps_of(ask, patience_s or self._gateway.patience_s)
+
+    def _leaving(self, error: BaseException | None) -> Steps | None:
+        """How the session ends by the end of its block; None if it has ended before."""
+        if self.ended:
+            return None
+        if error is None:
+            return self._ending("completed", {})
+        reason = {
+            "stage": "agent",
+            "type": type(error).__name__,
+            "message": str(error)[:REASON_CHARS_MAX],
+        }
+        status = "cancelled" if isinstance(error, _CANCELLED) else "error"
+        patience_s = min(LEAVING_S, self._gateway.patience_s)
+        return self._ending(status, {"reason": reason}, patience_s)
+
+
+class Session(_Known):
+    """An open session, for code that blocks."""
+
+    def reward(self, score: Reward, *, turn_id: str | None = None, final: bool = True) -> None:
+        """Give the session a reward, or one of its turns; the last one counts.
+
+        Args:
+            score: A finite number, or a mapping whose `score` is one.
+            turn_id: Of the turn it is for.
+            final: Whether no other is to come.
+
+        Raises:
+            ValueError: it is no finite number.
+            ControlRefused: the gateway does not take it.
+            GatewayAway: no answer in time.
+        """
+        self._gateway.run(self._rewarding(score, turn_id, final))
+
+    def end(
+        self, status: EndStatus = "completed", reward: Reward | None = None, **fields: Any
+    ) -> None:
+        """End the session now; `fields` are further ones of `session_ended`.
+
+        Raises:
+            ValueError: the reward is no finite number, or there is no such status.
+            ControlRefused: the gateway does not take it.
+            GatewayAway: no answer in time.
+        """
+        self._gateway.run(self._ending(status, {"reward": reward, **fields}))
+        self.ended = True
+
+    def state(self) -> dict[str, Any]:
+        """What the gateway knows of it: calls, turns under way."""
+        return self._gateway.run(self._looking())
+
+
+class AsyncSession(_Known):
+    """An open session, for code that awaits; the methods are those of `Session`."""
+
+    async def reward(
+        self, score: Reward, *, turn_id: str | None = None, final: bool = True
+    ) -> None:
+        """Give the session a reward, or one of its turns."""
+        await self._gateway.run_async(self._rewarding(score, turn_id, final))
+
+    async def end(
+        self, status: EndStatus = "completed", reward: Reward | None = None, **fields: Any
+    ) -> None:
+        """End the session now."""
+        await self._gateway.run_async(self._ending(status, {"reward": reward, **fields}))
+        self.ended = True
+
+    async def state(self) -> dict[str, Any]:
+        """What the gateway knows of it."""
+        return await self._gateway.run_async(self._looking())
+
+
+def _not_ended(failure: Exception, error: BaseException | None) -> None:
+    """Say it where the caller looks: by itself, or on what the block raised."""
+    if error is None:
+        raise failure
+    error.add_note(f"and its session could not be ended: {failure}")
+
+
+def _value(done: StopIteration) -> dict[str, Any]:
+    value = done.value
+    assert isinstance(value, dict), "steps return the answer"
+    return value
+
+
+@functools.cache
+def _trusted() -> ssl.SSLContext:
+    """Made once: reading the authorities takes longer than a request."""
+    return httpx.create_ssl_context()

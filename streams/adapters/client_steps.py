@@ -1,0 +1,121 @@
+"""One call of the control API as steps, whoever takes them: code that blocks or code that awaits.
+
+    Ask   ──► send this, hand back the answer or what went wrong on the way
+    float ──► wait so many seconds
+
+Tried again: 503, no sooner than its `retry-after` says, and connections that did not come about
+or broke. What was asked may have been done then, so a request carries every id that it makes:
+to the gateway a repeated one is the same one.
+
+Invariant: it ends, at the latest one request after its patience is over.
+"""
+
+import math
+import time
+from collections.abc import Generator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import httpx
+
+from streams.errors import TurnstreamError
+
+_WAIT_S = (0.25, 5.0)
+_OK, _AWAY = 200, 503
+_DETAIL_CHARS_MAX = 500
+
+
+class ControlRefused(TurnstreamError):
+    """The gateway does not do what it was asked; trying again would not help."""
+
+    def __init__(self, url: str, status: int, detail: str) -> None:
+        """The status is HTTP's."""
+        super().__init__(f"{url}: status {status}: {detail}")
+        self.status = status
+        self.detail = detail
+
+
+class GatewayAway(TurnstreamError):
+    """No answer in time, or none that says that it is durable; it may have been done or not."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """A request to send."""
+
+    url: str
+    body: dict[str, Any] | None
+    """None only looks."""
+
+    @property
+    def words(self) -> dict[str, Any]:
+        """As `httpx` is told."""
+        method = "GET" if self.body is None else "POST"
+        return {"method": method, "url": self.url, "json": self.body}
+
+
+Outcome = httpx.Response | httpx.TransportError | None
+Steps = Generator[Ask | float, Outcome, dict[str, Any]]
+
+
+def steps_of(ask: Ask, patience_s: float) -> Steps:
+    """Ask until there is an answer; it is what the steps return.
+
+    Raises:
+        ControlRefused: it was refused.
+        GatewayAway: the patience is over.
+    """
+    until_s = time.monotonic() + patience_s
+    wait_s, most_s = _WAIT_S
+    while True:
+        outcome = yield ask
+        if isinstance(outcome, httpx.Response) and outcome.status_code != _AWAY:
+            return _read(ask, outcome)
+        assert outcome is not None, "an Ask is answered"
+        pause_s = max(wait_s, _asked_to_wait_s(outcome))
+        if time.monotonic() + pause_s > until_s:
+            raise GatewayAway(f"{ask.url}: {_trouble(outcome)}; tried for {patience_s:g} s")
+        yield pause_s
+        wait_s = min(2 * wait_s, most_s)
+
+
+def checked_reward(reward: float | Mapping[str, Any]) -> float | dict[str, Any]:
+    """The reward as it is sent.
+
+    Raises:
+        ValueError: its score is no finite number.
+    """
+    score = reward.get("score") if isinstance(reward, Mapping) else reward
+    number = isinstance(score, int | float) and not isinstance(score, bool)
+    if not number or not math.isfinite(float(score or 0)):
+        raise ValueError(f"reward {reward!r}: give a finite number, or a mapping with `score`")
+    return dict(reward) if isinstance(reward, Mapping) else float(reward)
+
+
+def _read(ask: Ask, response: httpx.Response) -> dict[str, Any]:
+    try:
+        told = response.json()
+    except ValueError:
+        told = None
+    if not isinstance(told, dict):
+        detail = f"no gateway's answer: {response.text[:_DETAIL_CHARS_MAX]!r}"
+        raise ControlRefused(ask.url, response.status_code, detail)
+    if response.status_code != _OK:
+        detail = str(told.get("error", told))[:_DETAIL_CHARS_MAX]
+        raise ControlRefused(ask.url, response.status_code, detail)
+    return told
+
+
+def _trouble(outcome: httpx.Response | httpx.TransportError) -> str:
+    if isinstance(outcome, httpx.Response):
+        return f"status {outcome.status_code}: {outcome.text[:_DETAIL_CHARS_MAX]}"
+    return f"{type(outcome).__name__}: {outcome}"
+
+
+def _asked_to_wait_s(outcome: httpx.Response | httpx.TransportError) -> float:
+    if not isinstance(outcome, httpx.Response):
+        return 0.0
+    try:
+        return max(0.0, float(outcome.headers.get("retry-after", "0")))
+    except ValueError:
+        return 0.0  # a date; no gateway sends one

@@ -1,0 +1,1 @@
+"""What samples: token ids in, token ids with logprobs out."""

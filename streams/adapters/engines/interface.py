@@ -1,0 +1,106 @@
+"""What the gateway needs of an engine: ids in, a stream of ids with logprobs out.
+
+    Generation(input_ids, sampling, ...) ──► Tokens, Tokens, ..., the last with a finish
+
+An engine that is stopped for a weight update ends with finish `abort`; the gateway may go on
+from what was sampled, in one more generation.
+
+Invariant: one logprob for each id, of the distribution that was sampled from; what is given was
+sampled, nothing is trimmed, the stop token included.
+"""
+
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+from schemas.record import Ids
+from streams.errors import TurnstreamError
+
+Finish = Literal["stop", "length", "abort"]
+
+
+class EngineError(TurnstreamError):
+    """The engine failed or is not there; the text names it."""
+
+    def __init__(self, message: str, *, retryable: bool = True) -> None:
+        """Whether the same request may succeed later."""
+        super().__init__(message)
+        self.retryable = retryable
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sampling:
+    """How tokens are drawn."""
+
+    temperature: float = 1.0
+    top_p: float = 1.0
+    top_k: int = -1
+    min_p: float = 0.0
+    frequency_penalty: float = 0.0
+    presence_penalty: float = 0.0
+    repetition_penalty: float = 1.0
+    seed: int | None = None
+    max_new_tokens: int = 4096
+    stop: tuple[str, ...] = ()
+    stop_ids: tuple[int, ...] = ()
+    json_schema: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Generation:
+    """One request to an engine."""
+
+    request_id: str
+    """The same on a retry, so that an engine can tell."""
+    routing_key: str
+    """Requests with the same key should reach the same replica, whose cache has the prefix."""
+    input_ids: Ids
+    sampling: Sampling
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tokens:
+    """Some more sampled tokens."""
+
+    ids: tuple[int, ...] = ()
+    logprobs: tuple[float, ...] = ()
+    weight_version: int | None = None
+    weight_label: str | None = None
+    finish: Finish | None = None
+    """Set on the last."""
+    stop_reason: str | None = None
+    """The engine's own word for it."""
+
+
+class Engine(Protocol):
+    """A thing that samples."""
+
+    @property
+    def name(self) -> str:
+        """For logs and errors: an address, or what it is."""
+        ...
+
+    @property
+    def logprobs(self) -> Literal["processed", "raw"]:
+        """Whether logprobs are of the distribution sampled from."""
+        ...
+
+    def generate(self, generation: Generation) -> AsyncIterator[Tokens]:
+        """Sample; closing the iterator early aborts.
+
+        Raises:
+            EngineError: at once or in the middle.
+        """
+        ...
+
+    async def abort(self, request_id: str) -> None:
+        """Stop a generation; no error if it is over."""
+        ...
+
+    async def ready(self) -> bool:
+        """Whether it answers."""
+        ...
+
+    async def close(self) -> None:
+        """Let go, bounded."""
+        ...

@@ -1,0 +1,1 @@
+"""Between agent and engine: builds prompts from recorded tokens, records every turn, answers."""

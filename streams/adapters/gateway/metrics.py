@@ -1,0 +1,107 @@
+"""What a gateway counts, how long its stages take, and what it says when something goes wrong.
+
+Invariant: no text of a conversation reaches a metric or a log line.
+"""
+
+import contextlib
+import json
+import sys
+import time
+import traceback
+from collections import Counter
+from collections.abc import Callable, Iterator
+
+from prometheus_client import CollectorRegistry, Histogram, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+_LABELS = {"ignored_sampling": "field", "prompts": "built", "answers": "status", "ignored": "field"}
+_BUCKETS_S = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30, 100, 300)
+
+Gauges = Callable[[], dict[str, float]]
+
+
+class Metrics(Collector):
+    """Counts, stages and gauges of one gateway."""
+
+    def __init__(self, gauges: Gauges) -> None:
+        """`gauges` is asked whenever somebody looks."""
+        self.counts: Counter[str] = Counter()
+        self._gauges = gauges
+        self._registry = CollectorRegistry()
+        self._stages = Histogram(
+            "turnstream_stage_seconds",
+            "time in a stage of a turn",
+            ["stage"],
+            buckets=_BUCKETS_S,
+            registry=self._registry,
+        )
+        self._registry.register(self)
+
+    def count(self, name: str, by: int = 1) -> None:
+        """One more; `name:label` counts by label."""
+        self.counts[name] += by
+
+    def prompt(self, built: str, tokens: int) -> None:
+        """A prompt, and how it was built."""
+        self.count(f"prompts:{built}")
+        self.count("prompt_tokens_built", tokens)
+
+    def tokens(self, prompt: int, output: int) -> None:
+        """Of a turn that was recorded."""
+        self.count("tokens_prompt", prompt)
+        self.count("tokens_sampled", output)
+
+    @contextlib.contextmanager
+    def stage(self, name: str) -> Iterator[None]:
+        """How long a part of a turn takes."""
+        began_s = time.monotonic()
+        try:
+            yield
+        finally:
+            self._stages.labels(name).observe(time.monotonic() - began_s)
+
+    def say(self, what: str, session_id: str | None, turn_id: str | None, detail: str) -> None:
+        """A line of JSON on stderr."""
+        line = {
+            "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+            "what": what,
+            "session": session_id,
+            "turn": turn_id,
+            "detail": detail[:500],
+        }
+        told = {name: value for name, value in line.items() if value is not None}
+        sys.stderr.write(json.dumps(told) + "\n")
+        sys.stderr.flush()
+
+    def failure(self, session_id: str | None, turn_id: str | None, error: BaseException) -> None:
+        """Something that must not happen: what kind and where, since its text may be anybody's."""
+        self.count("failures")
+        frames = traceback.extract_tb(error.__traceback__)[-3:]
+        places = " < ".join(f"{_short(frame.filename)}:{frame.lineno}" for frame in frames[::-1])
+        self.say("failure", session_id, turn_id, f"{type(error).__name__} at {places}")
+
+    def text(self) -> bytes:
+        """As Prometheus reads it."""
+        return generate_latest(self._registry)
+
+    def collect(self) -> Iterator[Metric]:
+        """Every count and gauge."""
+        labelled: dict[str, CounterMetricFamily] = {}
+        for name, value in sorted(self.counts.items()):
+            kind, _, label = name.partition(":")
+            if not label:
+                yield CounterMetricFamily(f"turnstream_gateway_{kind}", kind, value)
+                continue
+            family = labelled.setdefault(
+                kind,
+                CounterMetricFamily(f"turnstream_gateway_{kind}", kind, labels=[_LABELS[kind]]),
+            )
+            family.add_metric([label], value)
+        yield from labelled.values()
+        for name, now in self._gauges().items():
+            yield GaugeMetricFamily(f"turnstream_gateway_{name}", name.replace("_", " "), now)
+
+
+def _short(path: str) -> str:
+    return "/".join(path.split("/")[-2:])

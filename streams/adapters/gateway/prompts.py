@@ -1,0 +1,239 @@
+"""Token in, token out: the prompt of a call, built on the tokens that were recorded.
+
+    request      system  user  answer  tool            what the client sends, all of it
+    recorded     ───── t1 prompt ────  t1 output       found by `history`, taken as it is
+    rendered                                   tool    only this, by `rendering`
+
+What the client sends back of an answer is not read again: the recorded tokens go on, and the
+recorded message stands in what is published. An answer that no turn gave is context and is
+rendered where it stands. If there is nothing to go on from, or the tools have changed, the prompt
+is rendered anew, with the recorded tokens of every answer that is known inside it.
+
+    built      reuse    nothing rendered: a request once more, or an answer that is gone on with
+               bridge   recorded tokens, then what the family's renderer puts behind them
+               suffix   the same, some of it found with the marker
+               render   no recorded prompt goes on
+
+Invariant: `ids[:kept_ids]` are the base's own, checked on every call by their length and
+checksum, and `prompt_digest` is the digest of `ids`.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from hashlib import blake2b
+from typing import Literal
+from zlib import crc32
+
+import msgspec
+import numpy as np
+
+from schemas.record import Ids
+from streams.adapters.dialects.calls import Call, CallRefused, Message, Tool
+from streams.adapters.gateway.composing import Composed, Item, Prefill, Spoken, compose
+from streams.adapters.gateway.encoding import RenderFailed, as_ids
+from streams.adapters.gateway.history import History, Match
+from streams.adapters.gateway.history_tokens import acknowledged, sums
+from streams.adapters.gateway.history_tree import Node, RecordedTurn
+from streams.adapters.gateway.prompt_items import Items
+from streams.adapters.gateway.rendering import Renderer
+
+Built = Literal["reuse", "bridge", "suffix", "render"]
+_TOOLS_TEXT = msgspec.json.Encoder(order="deterministic").encode
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BuiltPrompt:
+    """What is sent to the engine, and what is published of it."""
+
+    ids: Ids
+    node: Node
+    """The place in the history that the messages reach."""
+    rest: tuple[Message, ...]
+    """Those from there on."""
+    base: RecordedTurn | None
+    kept_messages: int
+    """Along the base's prompt messages, then its answer."""
+    kept_ids: int
+    """Along the base's prompt, then its output."""
+    built: Built
+    prefill: Prefill | None
+    """Set if the last message is an answer: whether the model goes on in it or behind it."""
+    prompt_digest: bytes
+    tools_digest: str | None
+    foreign: tuple[int, ...]
+    """The request's assistant messages that no turn is known for."""
+    missing: tuple[str, ...]
+    """Turns of ours that those name: they are recorded, but were not known here."""
+    lent: tuple[str, ...] = ()
+    """Turns whose tokens stand in the prompt as context, elsewhere than they were sampled."""
+
+    @property
+    def base_turn_id(self) -> str | None:
+        return self.base.turn_id if self.base else None
+
+    @property
+    def messages(self) -> tuple[Message, ...]:
+        """All of them, answers in the form that was recorded."""
+        return self._messages(0)
+
+    @property
+    def suffix_messages(self) -> tuple[Message, ...]:
+        """Those that the base does not have."""
+        return self._messages(self.kept_messages)
+
+    def _messages(self, after: int) -> tuple[Message, ...]:
+        return (*(node.message or {} for node in self.node.path(after)), *self.rest)
+
+    @property
+    def suffix_ids(self) -> Ids:
+        return self.ids[self.kept_ids :]
+
+    def published(self) -> "BuiltPrompt":
+        """The same on the deepest base that the log has; without one it stands by itself."""
+        base, messages, ids = acknowledged(self.base, self.kept_messages, self.kept_ids)
+        if base is self.base:
+            return self
+        fields = {name: getattr(self, name) for name in self.__slots__}
+        return BuiltPrompt(**{**fields, "base": base, "kept_messages": messages, "kept_ids": ids})
+
+
+@dataclass(frozen=True, slots=True)
+class _Start:
+    """What a prompt goes on from."""
+
+    base: RecordedTurn
+    kept_messages: int
+    ids: Ids
+    """The first of the base's prompt and output."""
+    extra: list[int]
+    """What is left of a token that a cut went through."""
+    said: int
+    """How many messages these ids stand for."""
+
+    @property
+    def spoken(self) -> Spoken:
+        output = self.ids[self.base.prompt_len :]
+        if self.extra:
+            output = np.concatenate([output, as_ids(self.extra)])
+        return Spoken(self.ids[: self.base.prompt_len], output)
+
+
+def tools_digest(tools: Sequence[Tool]) -> str | None:
+    """The digest of a tool list, in its order; None without tools."""
+    if not tools:
+        return None
+    return blake2b(_TOOLS_TEXT(list(tools)), digest_size=16).hexdigest()
+
+
+def build(call: Call, history: History, renderer: Renderer) -> BuiltPrompt:
+    """The prompt of a call.
+
+    Raises:
+        CallRefused: the chat template refuses the messages, or the call goes on from an answer
+            that this session has not given.
+    """
+    digest = tools_digest(call.tools)
+    match = history.find(call.messages, digest, after=_previous(call, history))
+    if match.twin is not None:
+        return _again(match, match.twin, history, renderer)
+    items = Items(match, history, renderer, call.tools)
+    start = _start(match, history, items, digest)
+    try:
+        composed = None
+        if start is not None:
+            composed = compose(renderer, start.spoken, items.after(start.said), call.tools)
+        if composed is None:
+            start = None
+            composed = _anew(renderer, items.after(0), call.tools)
+    except RenderFailed as error:
+        raise CallRefused(400, str(error), param="messages") from error
+    built: Built = composed.how if start else "render"
+    ids, prompt_digest = _joined(start, composed.ids)
+    return BuiltPrompt(
+        ids=ids,
+        node=match.node,
+        rest=items.rest,
+        base=start.base if start else None,
+        kept_messages=start.kept_messages if start else 0,
+        kept_ids=len(start.ids) if start else 0,
+        built="suffix" if start and start.extra and built == "reuse" else built,
+        prefill=composed.prefill,
+        prompt_digest=prompt_digest,
+        tools_digest=digest,
+        foreign=match.foreign,
+        missing=match.missing,
+        lent=tuple(items.lent),
+    )
+
+
+def _previous(call: Call, history: History) -> RecordedTurn | None:
+    if call.previous_id is None:
+        return None
+    turn = history.turns.get(history.recognise(call.previous_id) or "")
+    if turn is None:
+        raise CallRefused(
+            400,
+            f"the answer {call.previous_id!r:.80} was not given in this session: "
+            "send the whole conversation",
+            code="previous_response_not_found",
+            param="previous_response_id",
+        )
+    return turn
+
+
+def _again(match: Match, twin: RecordedTurn, history: History, renderer: Renderer) -> BuiltPrompt:
+    """The prompt of a request that was answered before."""
+    prefill: Prefill | None = None
+    if twin.goes_on:
+        begun = twin.place.turn
+        ended = begun is not None and renderer.has_end(history.output(begun))
+        prefill = "closed" if ended else "continued"
+    return BuiltPrompt(
+        ids=history.ids(twin, twin.prompt_len),
+        node=match.node,
+        rest=(),
+        base=twin.base,
+        kept_messages=twin.kept_messages,
+        kept_ids=twin.kept_ids,
+        built="reuse",
+        prefill=prefill,
+        prompt_digest=twin.prompt_sums[0].copy().digest(),
+        tools_digest=twin.tools_digest,
+        foreign=match.foreign,
+        missing=match.missing,
+    )
+
+
+def _start(match: Match, history: History, items: Items, digest: str | None) -> _Start | None:
+    turn = match.kept.turn if match.kept else None
+    if turn is not None and items.cut is not None and turn.tools_digest == digest:
+        kept, extra = items.cut
+        ids = history.ids(turn, turn.prompt_len + kept)
+        return _Start(turn, turn.place.depth, ids, extra, turn.place.depth + 1)
+    base = match.base
+    if base is None or base.node is None:
+        return None
+    return _Start(base, base.node.depth, history.ids(base, base.end), [], base.node.depth)
+
+
+def _anew(renderer: Renderer, items: Sequence[Item], tools: Sequence[Tool]) -> Composed:
+    composed = compose(renderer, None, items, tools) if renderer.composes else None
+    if composed is None:
+        messages = [item.message for item in items]
+        prefill: Prefill | None = "continued" if messages[-1]["role"] == "assistant" else None
+        composed = Composed(renderer.whole(messages, tools), "reuse", prefill)
+    return composed
+
+
+def _joined(start: _Start | None, new: list[int]) -> tuple[Ids, bytes]:
+    """All ids and their digest; what was recorded is checked to be what it was."""
+    hashed, checked = sums(start.base if start else None, len(start.ids) if start else 0)
+    suffix = as_ids(start.extra + new if start else new)
+    hashed.update(suffix)
+    ids = suffix
+    if start is not None:
+        if crc32(start.ids.data) != checked:
+            raise AssertionError(f"the ids of turn {start.base.turn_id} are not what they were")
+        ids = np.concatenate([start.ids, suffix])
+    ids.flags.writeable = False
+    return ids, hashed.digest()

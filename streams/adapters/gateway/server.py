@@ -1,0 +1,185 @@
+"""A gateway put together, served, and taken down without losing a turn.
+
+Invariant: it listens only when everything behind it works, and stops listening before it stops
+recording.
+"""
+
+import asyncio
+import errno
+import time
+import uuid
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Self
+
+from aiohttp import web
+
+from streams.adapters.dialects import openai_chat
+from streams.adapters.dialects.dialect import Dialect
+from streams.adapters.engines.interface import Engine
+from streams.adapters.gateway.app import Api
+from streams.adapters.gateway.control import Control
+from streams.adapters.gateway.grammar import Grammar
+from streams.adapters.gateway.keys import KeyRing
+from streams.adapters.gateway.limits import FairGate
+from streams.adapters.gateway.metrics import Metrics
+from streams.adapters.gateway.minted import Minter
+from streams.adapters.gateway.publishing import Publisher
+from streams.adapters.gateway.rendering import Renderer
+from streams.adapters.gateway.secret import Secrets
+from streams.adapters.gateway.sessions import Sessions
+from streams.adapters.gateway.turns import Parts
+from streams.errors import TurnstreamError
+from streams.log.interface import Log
+from streams.settings import Settings
+
+DIALECTS: Sequence[Dialect] = (openai_chat,)
+_PORT_TRIES = 20
+_PORT_WAIT_S = 0.25
+_HANDLERS_S = 2.0
+"""For what is still being written to clients when every turn has ended."""
+_READY_S = 10.0
+
+
+class PortTaken(TurnstreamError):
+    """Somebody else listens there."""
+
+
+class Gateway:
+    """One gateway process's HTTP server and what is behind it."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        log: Log,
+        engine: Engine,
+        renderer: Renderer,
+        secrets: Secrets,
+    ) -> None:
+        """Nothing is served yet."""
+        self._settings = settings
+        self.keys = KeyRing(secrets, settings.gateway_control_key)
+        self.metrics = Metrics(self._gauges)
+        minter = Minter(secrets)
+        self.sessions = Sessions(settings, log, minter, renderer.fingerprint)
+        source = f"gateway-{uuid.uuid4().hex[:12]}"
+        self.publisher = Publisher(settings, log, source, self.metrics)
+        self.gate = FairGate(settings.gateway_concurrency)
+        self.engine = engine
+        self._log = log
+        family = renderer.family_renderer
+        parts = Parts(
+            settings=settings,
+            engine=engine,
+            renderer=renderer,
+            grammar=Grammar.of(renderer.backend, family, renderer.stop_ids),
+            minter=minter,
+            sessions=self.sessions,
+            publisher=self.publisher,
+            gate=self.gate,
+            metrics=self.metrics,
+        )
+        self.api = Api(parts, self.keys, DIALECTS, [settings.gateway_model])
+        self.control = Control(parts, self.keys)
+        self._runner: web.AppRunner | None = None
+        self.base_url = ""
+
+    async def __aenter__(self) -> Self:
+        """Serve.
+
+        Raises:
+            PortTaken: the port stays in use.
+        """
+        app = web.Application(
+            client_max_size=self._settings.gateway_body_bytes_max,
+            middlewares=[self.api.shaped],
+        )
+        app.add_routes(self.api.routes())
+        app.add_routes(self.control.routes())
+        app.add_routes(
+            [
+                web.post("/control/drain", self.control.guarded(self._drain)),
+                web.get("/healthz", self._health),
+                web.get("/readyz", self._ready),
+                web.get("/metrics", self._metrics),
+            ]
+        )
+        # A client that hangs up cancels its handler; the turn itself runs on.
+        self._runner = web.AppRunner(
+            app, access_log=None, handler_cancellation=True, shutdown_timeout=_HANDLERS_S
+        )
+        await self._runner.setup()
+        try:
+            await self._listen(self._runner)
+        except BaseException:
+            await self._runner.cleanup()
+            raise
+        host, port = self._runner.addresses[0][:2]
+        shown = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
+        shown = f"[{shown}]" if ":" in shown else shown
+        self.base_url = self._settings.gateway_url or f"http://{shown}:{port}"
+        self.control.base_url = self.base_url = self.base_url.rstrip("/")
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Let calls under way end, stop those that do not, say what is left, then let go."""
+        drain_s = self._settings.gateway_drain_timeout_s
+        if await self.api.drain(drain_s):
+            await self.api.stop(drain_s)
+        await self.publisher.close(drain_s)
+        if self._runner is not None:
+            await self._runner.cleanup()
+
+    async def _listen(self, runner: web.AppRunner) -> None:
+        host, port = self._settings.gateway_host, self._settings.gateway_port
+        for _ in range(_PORT_TRIES):
+            try:
+                await web.TCPSite(runner, host, port).start()
+            except OSError as error:
+                if error.errno != errno.EADDRINUSE:
+                    raise PortTaken(f"{host}:{port}: {error}") from error
+                await asyncio.sleep(_PORT_WAIT_S)
+            else:
+                return
+        raise PortTaken(
+            f"{host}:{port} is in use: end what listens there, or set TURNSTREAM_GATEWAY_PORT"
+        )
+
+    async def _drain(self, _: web.Request) -> dict[str, object]:
+        left = await self.api.drain(self._settings.gateway_drain_timeout_s)
+        return {"draining": True, "in_flight": left}
+
+    async def _health(self, _: web.Request) -> web.Response:
+        return web.json_response({"ok": True, "draining": self.api.draining})
+
+    async def _ready(self, _: web.Request) -> web.Response:
+        began_s = time.monotonic()
+        try:
+            async with asyncio.timeout(_READY_S):
+                await self._log.end_positions(self._settings.turns_topic)
+                trouble = None if await self.engine.ready() else f"{self.engine.name} is not ready"
+        except TurnstreamError as error:
+            trouble = str(error)
+        except TimeoutError:
+            trouble = f"log or engine did not answer in {_READY_S:g} s"
+        if self.api.draining:
+            trouble = "draining"
+        told = {"ready": trouble is None, "trouble": trouble, "s": time.monotonic() - began_s}
+        return web.json_response(told, status=200 if trouble is None else 503)
+
+    async def _metrics(self, _: web.Request) -> web.Response:
+        return web.Response(body=self.metrics.text(), content_type="text/plain")
+
+    def _gauges(self) -> dict[str, float]:
+        return {
+            "sessions_held": len(self.sessions),
+            "turns_in_flight": self.api.in_flight,
+            "calls_running": self.gate.running,
+            "calls_waiting": self.gate.waiting,
+            "repairs_under_way": self.publisher.repairing,
+        }

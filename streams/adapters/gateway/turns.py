@@ -1,0 +1,295 @@
+"""One model call from prompt to durable turn, whatever happens to client, engine or log.
+
+    build prompt ──► engine ──► pieces to the client, as they are sampled
+                                  └──► turn published ──ack──► the answer's end
+    client goes away   what was sampled is recorded as not delivered
+    session ended      likewise, and the client is told
+    engine fails       what was sampled is recorded as not trainable; the client gets an error
+    log away           the client gets a retryable error; `turn_undelivered` follows
+
+A turn runs in a task of its own, so that a client that hangs up cannot stop its recording.
+
+Invariant: the client sees the end of an answer only after the log has acknowledged the turn, and
+everything that was sampled is in the log or said to be missing.
+"""
+
+import asyncio
+import dataclasses
+import time
+from collections.abc import Sequence
+
+from schemas.bad_record import BadRecord
+from streams.adapters.dialects.calls import Answer, Call, CallRefused, Piece, Usage
+from streams.adapters.dialects.common import ContextOverflow
+from streams.adapters.engines.interface import Engine, EngineError, Sampling
+from streams.adapters.gateway.generating import Generating
+from streams.adapters.gateway.grammar import Grammar
+from streams.adapters.gateway.limits import FairGate, Place
+from streams.adapters.gateway.metrics import Metrics
+from streams.adapters.gateway.minted import Minter, new_turn_id
+from streams.adapters.gateway.parsing import AnswerParser, Parsed
+from streams.adapters.gateway.pinning import constraint, drawn
+from streams.adapters.gateway.prompts import BuiltPrompt, build
+from streams.adapters.gateway.publishing import Done, Publisher
+from streams.adapters.gateway.rendering import Renderer
+from streams.adapters.gateway.sampled import Sampled
+from streams.adapters.gateway.session import Session
+from streams.adapters.gateway.sessions import Sessions, ended_refusal
+from streams.errors import LogError, TooLarge
+from streams.settings import Settings
+
+_TAIL_IDS = 256
+LOG_AWAY = "the turn could not be made durable in time: try again"
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Parts:
+    """What every turn of a gateway works with."""
+
+    settings: Settings
+    engine: Engine
+    renderer: Renderer
+    grammar: Grammar
+    minter: Minter
+    sessions: Sessions
+    publisher: Publisher
+    gate: FairGate
+    metrics: Metrics
+
+
+class RunningTurn:
+    """One call under way, from the moment it is made."""
+
+    def __init__(self, parts: Parts, session: Session, call: Call, prefix: str) -> None:
+        """`prefix` is how the API's answer ids begin."""
+        self._parts = parts
+        self._session = session
+        self.session_id = session.session_id
+        self.call = call
+        self.turn_id = new_turn_id()
+        self.answer_id = parts.minter.answer(session.session_id, self.turn_id, prefix=prefix)
+        self.created_s = int(time.time())
+        self.out: asyncio.Queue[Piece | Answer | CallRefused] = asyncio.Queue()
+        self.prompt_digest: bytes | None = None
+        self._gone = False
+        self._stopped: CallRefused | None = None
+        self._published = False
+        self._place: Place = parts.gate.ask(session.session_id)
+        self._sampled = Sampled()
+        self._generating = Generating(parts.engine, session.session_id, self._sampled, self._feed)
+        self._parser: AnswerParser | None = None
+        self._started_ms = int(time.time() * 1000)
+        session.running[self.turn_id] = self
+        self.task = asyncio.create_task(self._run())
+
+    def client_gone(self) -> None:
+        """The client hung up, or what it got cannot be sent: record that."""
+        self._gone = True
+        self.stop(CallRefused(499, "the client hung up"))
+        if self._published:
+            self._parts.publisher.undelivered(self._session, self.turn_id)
+
+    def stop(self, why: CallRefused) -> None:
+        """Sample no further; what there is is recorded as not delivered."""
+        self._stopped = self._stopped or why
+        self._parts.gate.give_up(self._session.session_id, self._place)
+        self._generating.stop()
+
+    async def _run(self) -> None:
+        """Do it all; the outcome is in `out`, and nothing is raised."""
+        session, metrics = self._session, self._parts.metrics
+        try:
+            if not await self._place and self._stopped is not None:
+                raise self._stopped
+            self.out.put_nowait(await self._answered())
+        except CallRefused as refusal:
+            self.out.put_nowait(refusal)
+        except EngineError as error:
+            metrics.count("engine_errors")
+            self.out.put_nowait(_engine_refusal(error))
+        except TooLarge as error:
+            self.out.put_nowait(CallRefused(413, f"the turn is too large to record: {error}"))
+        except LogError as error:
+            metrics.count("log_errors")
+            metrics.say("log", session.session_id, self.turn_id, str(error))
+            self.out.put_nowait(CallRefused(503, LOG_AWAY, kind="log_unavailable"))
+        except BadRecord as error:
+            metrics.count("failures")
+            metrics.say("unrecordable", session.session_id, self.turn_id, error.code)
+            self.out.put_nowait(
+                CallRefused(500, "the turn cannot be recorded", kind="server_error")
+            )
+        except Exception as error:  # the client must get an answer, and the others go on
+            metrics.failure(session.session_id, self.turn_id, error)
+            self.out.put_nowait(CallRefused(500, "the gateway failed", kind="server_error"))
+        finally:
+            self._parts.gate.leave(session.session_id, self._place)
+            session.running.pop(self.turn_id, None)
+
+    async def _answered(self) -> Answer:
+        parts, session = self._parts, self._session
+        with parts.metrics.stage("prompt"):
+            prompt = await self._prompt()
+        parts.metrics.prompt(prompt.built, len(prompt.ids))
+        sampling = self._sampling(prompt)
+        if sampling is None:
+            return self._full(prompt)
+        if self._stopped is not None:
+            raise self._stopped  # nothing was sampled
+        parser = self._parser = AnswerParser(
+            parts.grammar,
+            self.call,
+            mint=lambda n: parts.minter.tool_call(session.session_id, self.turn_id, n),
+            prompt_tail_ids=_tail(prompt, parts.grammar),
+        )
+        try:
+            with parts.metrics.stage("engine"):
+                await self._generating.run(prompt.ids, sampling)
+        except EngineError:
+            if self._sampled.ids:
+                await self._record(prompt, sampling, parser.finish("abort"), trainable=False)
+            raise
+        finally:
+            parts.metrics.count("continued", self._generating.continued)
+        cut_short = self._stopped if self._sampled.finish == "abort" else None
+        parsed = parser.finish(self._sampled.finish or "abort")
+        for piece in parsed.pieces if cut_short is None else ():
+            self.out.put_nowait(piece)
+        with parts.metrics.stage("publish"):
+            delivered = not self._gone and cut_short is None
+            await self._record(prompt, sampling, parsed, delivered=delivered)
+        if cut_short is not None:
+            raise cut_short
+        return self._answer(prompt, parsed)
+
+    def _feed(self, ids: Sequence[int]) -> None:
+        assert self._parser is not None, "nothing is sampled before there is a parser"
+        for piece in self._parser.feed(ids):
+            self.out.put_nowait(piece)
+
+    async def _prompt(self) -> BuiltPrompt:
+        parts, session = self._parts, self._session
+        prompt = build(self.call, session.history, parts.renderer)
+        if prompt.missing:
+            # An answer of ours that is not known here: another gateway's, and in the log.
+            await parts.sessions.read_on(session)
+            if session.ended is not None:
+                raise ended_refusal()
+            prompt = build(self.call, session.history, parts.renderer)
+        self.prompt_digest = prompt.prompt_digest
+        self._supersede(prompt)
+        return prompt
+
+    def _supersede(self, prompt: BuiltPrompt) -> None:
+        """Of several answers to one request, the client goes on from one: it has no other.
+
+        A request was sent again because its first answer never came. Which answer came is known
+        when one is extended; the others count as not delivered unless they are extended too.
+        """
+        base, session = prompt.base, self._session
+        if base is None:
+            return
+        for twin in session.history.superseded(base):
+            self._parts.publisher.undelivered(session, twin.turn_id)
+        digest = base.prompt_sums[0].copy().digest()
+        for turn_id, running in session.running.items():
+            if turn_id != base.turn_id and running.prompt_digest == digest:
+                self._parts.publisher.undelivered(session, turn_id)
+
+    def _sampling(self, prompt: BuiltPrompt) -> Sampling | None:
+        """How it is sampled; None if the context is full."""
+        parts, session = self._parts, self._session
+        sampling, ignored = drawn(
+            self.call, session.pins, trains=session.trains, logprobs=parts.engine.logprobs
+        )
+        for name in ignored:
+            parts.metrics.count(f"ignored_sampling:{name}")
+        window = session.budget("context_tokens") or parts.settings.gateway_context_tokens
+        left = window - len(prompt.ids)
+        if left <= 0:
+            if parts.settings.gateway_overflow == "refuse":
+                raise ContextOverflow(len(prompt.ids), window)
+            return None
+        asked = self.call.max_tokens or parts.settings.gateway_max_new_tokens
+        return dataclasses.replace(
+            sampling,
+            max_new_tokens=min(left, asked),
+            stop_ids=tuple(sorted(parts.grammar.stop_ids)),
+        )
+
+    async def _record(
+        self,
+        prompt: BuiltPrompt,
+        sampling: Sampling,
+        parsed: Parsed,
+        *,
+        trainable: bool = True,
+        delivered: bool = True,
+    ) -> None:
+        parts = self._parts
+        done = Done(
+            turn_id=self.turn_id,
+            call=self.call,
+            prompt=prompt,
+            sampled=self._sampled,
+            response=parsed.response_message,
+            drawn=sampling,
+            constraint=constraint(self.call, sampling),
+            ill_formed=parsed.ill_formed,
+            trainable=trainable,
+            delivered=delivered and trainable,
+            fingerprint=parts.renderer.fingerprint,
+            logprobs=parts.engine.logprobs,
+            started_ms=self._started_ms,
+            finished_ms=int(time.time() * 1000),
+        )
+        await parts.publisher.turn(self._session, done)
+        self._published = True
+        parts.metrics.count("turns")
+        parts.metrics.tokens(len(prompt.ids), len(self._sampled.ids))
+        if self._gone:  # while the log was asked
+            parts.publisher.undelivered(self._session, self.turn_id)
+
+    def _answer(self, prompt: BuiltPrompt, parsed: Parsed) -> Answer:
+        return Answer(
+            id=self.answer_id,
+            model=self.call.model,
+            created_s=self.created_s,
+            reasoning=parsed.reasoning,
+            text=parsed.text,
+            tool_calls=parsed.tool_calls,
+            finish_reason=parsed.finish_reason,
+            ill_formed=parsed.ill_formed,
+            usage=Usage(
+                prompt=len(prompt.ids),
+                output=len(self._sampled.ids),
+                reasoning=parsed.reasoning_tokens,
+                reused=prompt.kept_ids,
+            ),
+        )
+
+    def _full(self, prompt: BuiltPrompt) -> Answer:
+        """The context is used up: an empty answer, cut by length, without asking the engine."""
+        self._parts.metrics.count("context_full")
+        self._session.unrecorded += 1
+        return Answer(
+            id=self.answer_id,
+            model=self.call.model,
+            created_s=self.created_s,
+            finish_reason="length",
+            usage=Usage(prompt=len(prompt.ids), output=0, reused=prompt.kept_ids),
+        )
+
+
+def _tail(prompt: BuiltPrompt, grammar: Grammar) -> list[int]:
+    """The end of the prompt, back to where the last message ended."""
+    tail = [int(token) for token in prompt.ids[-_TAIL_IDS:]]
+    for at in range(len(tail) - 1, -1, -1):
+        if tail[at] in grammar.stop_ids:
+            return tail[at + 1 :]
+    return tail
+
+
+def _engine_refusal(error: EngineError) -> CallRefused:
+    status = 503 if error.retryable else 502
+    return CallRefused(status, f"the engine failed: {error}", kind="engine_error")

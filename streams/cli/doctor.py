@@ -1,0 +1,51 @@
+"""`turnstream doctor`: what would go wrong, before it does.
+
+Invariant: it changes nothing, ends within its timeouts, and says what to change wherever it says
+that something failed; exit code 1 if anything did.
+"""
+
+import importlib
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+
+from streams.cli.doctor_installation import installation
+from streams.cli.finding import Finding, note, table
+
+_LATER = {
+    "streams.cli.doctor_places": "log and ports",
+    "streams.cli.doctor_tokenizer": "tokenizer",
+}
+
+
+@click.command()
+@click.option(
+    "--tokenizer",
+    metavar="FOLDER",
+    type=click.Path(path_type=Path),
+    help="The one that the gateway is to use.",
+)
+@click.option(
+    "--log",
+    metavar="LOG",
+    help="`kafka`, or the file of an embedded log; else what TURNSTREAM_LOG says.",
+)
+def doctor(tokenizer: Path | None, log: str | None) -> None:
+    """Check installation, log, ports and tokenizer; say what to change.
+
+    Exit code 1 if anything failed. Settings come from TURNSTREAM_* variables.
+    """
+    findings = installation()
+    # What is below needs our own packages; where others stand in their place it cannot be loaded.
+    sound = all(finding.state != "FAIL" for finding in findings)
+    for name, what in _LATER.items():
+        if not sound:
+            findings.append(note(what, "not tried: the installation comes first"))
+            continue
+        module: Any = importlib.import_module(name)
+        found: list[Finding] = module.findings(tokenizer=tokenizer, log=log)
+        findings += found
+    click.echo(table(findings))
+    sys.exit(any(finding.state == "FAIL" for finding in findings))

