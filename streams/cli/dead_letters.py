@@ -15,6 +15,7 @@ from streams.cli.letters import (
     ADVICE,
     Letter,
     Wanted,
+    came_back_late,
     in_order,
     payload_line,
     read_letters,
@@ -33,6 +34,7 @@ from streams.processor.rules import rules_from
 from streams.settings import Settings
 
 _DETAIL_MOST = 72
+_NAME_MOST = 48
 _IN_FLIGHT_MAX = 500
 
 code_option = click.option(
@@ -77,7 +79,7 @@ def list_letters(
             for letter in shown:
                 _echo(codec.to_json(letter.record).decode())
         elif not letters:
-            _echo(f"no dead letters on {log_name(settings)}{_of(wanted)}")
+            _echo(visible(f"no dead letters on {log_name(settings)}{_of(wanted)}", most=None))
         else:
             _echo(_table(shown))
         return 0
@@ -144,8 +146,9 @@ def replay(
     is 1.
 
     Replaying twice is harmless: a turn is known by its turn_id and a reward by its reward_id,
-    and what a session has already is left out. A reward counts from its replay on, so it
-    replaces one that was given in the meantime. No letter is ever removed.
+    and what a session has already, or what came back late before, is left out. A reward counts
+    from its replay on, so it replaces one that was given in the meantime. No letter is ever
+    removed.
     """
     if bool(positions) == bool(session_id or code):
         raise click.UsageError("name positions, or --session or --code")
@@ -170,7 +173,9 @@ async def _replay(
     rules = rules_from(settings)
     sessions = {letter.record.session_id for letter in letters if letter.record.session_id}
     known = await look_up(log, settings, rules, sessions)
-    verdicts = judge(letters, known, rules, int(time.time() * 1000), late=late)
+    came_back = await came_back_late(log, settings, sessions) if late else set()
+    now_ms = int(time.time() * 1000)
+    verdicts = judge(letters, known, rules, now_ms, late=late, came_back=came_back)
     going = [verdict for verdict in verdicts if verdict.fate in (Fate.GOES_IN, Fate.LATE)]
     counts = Counter({"replayed": 0, Fate.KNOWN.value: 0, Fate.HELD_BACK.value: 0})
     for verdict in verdicts:
@@ -223,14 +228,17 @@ def _table(letters: Sequence[Letter]) -> str:
     rows = [("position", "code", "session", "turn", "detail")]
     for letter in letters:
         record = letter.record
-        detail = visible(record.detail, most=None)
-        if len(detail) > _DETAIL_MOST:
-            detail = f"{detail[: _DETAIL_MOST - 1]}…"
-        session, turn = (visible(n or "-", None) for n in (record.session_id, record.turn_id))
-        rows.append((str(letter.position), record.code, session, turn, detail))
+        session, turn = (_cut(n or "-", _NAME_MOST) for n in (record.session_id, record.turn_id))
+        place = visible(str(letter.position), most=None)
+        rows.append((place, record.code, session, turn, _cut(record.detail, _DETAIL_MOST)))
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     lines = ["  ".join(t.ljust(w) for t, w in zip(row, widths, strict=True)) for row in rows]
     return "\n".join(line.rstrip() for line in lines)
+
+
+def _cut(text: str, most: int) -> str:
+    shown = visible(text, most=None)
+    return shown if len(shown) <= most else f"{shown[: most - 1]}…"
 
 
 def _head(letter: Letter) -> str:
@@ -279,7 +287,8 @@ def _positions(texts: Sequence[str]) -> list[Position]:
 
 
 def _nothing(settings: Settings, which: str) -> int:
-    click.echo(f"turnstream: no dead letter on {log_name(settings)}{which}", err=True)
+    text = visible(f"no dead letter on {log_name(settings)}{which}", most=None)
+    click.echo(f"turnstream: {text}", err=True)
     return 1
 
 

@@ -15,13 +15,13 @@ from schemas.bad_record import BadRecord
 from schemas.events import Purge
 from schemas.record import Record
 from streams.cli.export_choice import Choice, Wanted
-from streams.cli.export_files import JsonLines, Writer, destination
+from streams.cli.export_files import JsonLines, Writer, destination, keep_off_the_log
 from streams.cli.export_parquet import ParquetFile
 from streams.cli.export_records import FileRecords, LogRecords, Records
 from streams.cli.on_the_log import log_option, run_on_the_log
 from streams.cli.progress import Progress
 from streams.cli.replay_source import Arrived, LogSource
-from streams.cli.replay_topic import name_option, named_topic
+from streams.cli.replay_topic import name_option, named_topic, require_topic
 from streams.log.opening import open_log
 from streams.settings import Settings
 
@@ -111,10 +111,14 @@ def export(
     exporting = Exporting(path, wanted, sessions=kind == "sessions", parquet=form == "parquet")
 
     async def work(settings: Settings) -> int:
+        keep_off_the_log(path, settings)
         if file is not None:
             return await exporting.run(FileRecords(file, settings))
         async with open_log(settings) as opened:
-            return await exporting.run(LogRecords(opened, settings, named_topic(settings, name)))
+            topic = named_topic(settings, name)
+            if name is not None:
+                await require_topic(opened, settings, topic)
+            return await exporting.run(LogRecords(opened, settings, topic))
 
     run_on_the_log(work, log)
 
@@ -162,6 +166,7 @@ class Exporting:
 
 
 async def _events(settings: Settings, path: Path | None) -> int:
+    keep_off_the_log(path, settings)
     written = unreadable = 0
     async with open_log(settings) as log:
         # A purge speaks of one partition's positions; a dump has only one row of them.

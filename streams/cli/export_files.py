@@ -1,6 +1,7 @@
 """Where an export goes: stdout, or a file that is there whole or not at all.
 
-Invariant: a file of that name holds a complete export, this one or the one before.
+Invariant: a file of that name holds a complete export, this one or the one before. It is never
+the log.
 """
 
 import contextlib
@@ -15,6 +16,7 @@ import click
 
 from schemas import codec
 from schemas.samples import Sample, SessionClosed
+from streams.settings import KAFKA, Settings
 
 
 class Writer(Protocol):
@@ -44,6 +46,18 @@ class JsonLines:
 
     def close(self) -> None:
         """Nothing is held back."""
+
+
+def keep_off_the_log(path: Path | None, settings: Settings) -> None:
+    """Refuse to write over the log, or over what SQLite keeps beside it."""
+    if path is None or settings.log == KAFKA:
+        return
+    for name in (settings.log, f"{settings.log}-wal", f"{settings.log}-shm"):
+        with contextlib.suppress(OSError):
+            if path.samefile(name):
+                raise click.UsageError(f"--to {path} is the log itself; name another file")
+        if path.resolve() == Path(name).resolve():
+            raise click.UsageError(f"--to {path} is the log itself; name another file")
 
 
 @contextlib.contextmanager

@@ -15,6 +15,7 @@ from schemas.samples import Sample, SessionClosed
 from streams.cli.offline import run_file
 from streams.cli.on_the_log import log_option, run_on_the_log
 from streams.cli.policy_options import chosen_rules, policy_options
+from streams.cli.progress import counted
 from streams.cli.session_on_log import find_session
 from streams.cli.session_text import as_if, draw_revisions, draw_story, duration, names_of
 from streams.core.drawing import Spell, draw_session, visible
@@ -177,11 +178,13 @@ def _tell(tree: Tree, outcome: SessionClosed, samples: Sequence[Sample], look: L
     """Print the story of a token; whether there is such a token."""
     assert look.token is not None, "asked for with --token"
     if look.index > len(samples):
-        _echo(f"session {outcome.session_id} gave {len(samples)} samples")
+        gave = counted(len(samples), "sample")
+        click.echo(f"turnstream: session {outcome.session_id} gave {gave}", err=True)
         return False
     sample = samples[look.index - 1]
     if look.token >= sample.tokens.size:
-        _echo(f"sample {look.index} has {sample.tokens.size} tokens, from 0")
+        has = f"sample {look.index} has {counted(sample.tokens.size, 'token')}, from 0"
+        click.echo(f"turnstream: session {outcome.session_id}: {has}", err=True)
         return False
     _echo(tell_token(tree, outcome, samples, sample, look.token))
     return True

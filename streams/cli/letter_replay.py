@@ -9,17 +9,19 @@ letter itself waits for it:
     t3         invalid_field    ┘  (mended reader)
 
 Invariant: what would only be refused again stays where it is, so that replaying a second time
-adds nothing.
+adds nothing. An event goes in once, however many letters it has; asked for although it is late, it
+comes back late, and then it does not go in again.
 """
 
 import enum
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from schemas.bad_record import BadRecord
 from schemas.events import Event
-from streams.cli.letters import Letter
+from streams.cli.letters import LATE, Letter, event_of
+from streams.cli.letters import Event as Refused
 from streams.core.effects import Effects
 from streams.core.session import apply
 from streams.core.state import Rules, State
@@ -29,8 +31,7 @@ from streams.processor.lookup import Known
 _AFTER_EVERYTHING = 1 << 62
 """A position behind whatever the session has."""
 _FAILURE = "core_failure"
-_LATE = {"late_turn", "late_reward"}
-_CLOSED_BEFORE = {*_LATE, _FAILURE}
+_CLOSED_BEFORE = {*LATE, _FAILURE}
 """Only a session that had ended gives these."""
 _MAY_HELP = {"unknown_base", "unknown_session"}
 """Another letter may bring what is missing."""
@@ -57,7 +58,13 @@ class Verdict:
 
 
 def judge(
-    letters: Sequence[Letter], known: Mapping[str, Known], rules: Rules, now_ms: int, *, late: bool
+    letters: Sequence[Letter],
+    known: Mapping[str, Known],
+    rules: Rules,
+    now_ms: int,
+    *,
+    late: bool,
+    came_back: Collection[Refused] = (),
 ) -> list[Verdict]:
     """What becomes of each letter; those that go in stand in the order they have to be sent.
 
@@ -67,8 +74,9 @@ def judge(
         rules: The processor's.
         now_ms: When they would be logged.
         late: Whether those that can no longer train go in all the same.
+        came_back: Events that did so before, and were refused again.
     """
-    trial = _Trial(known, rules, now_ms)
+    trial = _Trial(known, rules, now_ms, came_back)
     done: list[Verdict] = []
     waiting = list(letters)
     while waiting:
@@ -84,13 +92,22 @@ def judge(
 class _Trial:
     """The sessions as they would be, letter by letter."""
 
-    def __init__(self, known: Mapping[str, Known], rules: Rules, now_ms: int) -> None:
+    def __init__(
+        self,
+        known: Mapping[str, Known],
+        rules: Rules,
+        now_ms: int,
+        came_back: Collection[Refused],
+    ) -> None:
         self._known = known
         self._rules = rules
         self._now_ms = now_ms
         self._states: dict[str, State] = {s: at.state.live(s) for s, at in known.items()}
         self._places: Iterator[int] = itertools.count(_AFTER_EVERYTHING)
         self._broken: set[str] = set()
+        self._came_back = came_back
+        self._first: dict[tuple[str, bytes], Letter] = {}
+        """The letter that stands for all of the same event."""
 
     def verdict(self, letter: Letter, *, late: bool) -> Verdict:
         record = letter.record
@@ -99,13 +116,19 @@ class _Trial:
             return Verdict(letter, Fate.HELD_BACK, why)
         if record.session_id is None:
             return Verdict(letter, Fate.HELD_BACK, "it names no session, so nobody can take it")
-        event = read_event(record.session_id.encode(), record.payload)
+        first = self._first.setdefault((record.session_id, record.payload), letter)
+        if first is not letter:
+            return Verdict(letter, Fate.KNOWN, f"the same event as {first.position}")
+        return self._read(letter, record.session_id, record.payload, late=late)
+
+    def _read(self, letter: Letter, session_id: str, payload: bytes, *, late: bool) -> Verdict:
+        event = read_event(session_id.encode(), payload)
         if isinstance(event, BadRecord):
             why = f"still {event.code}: {event.detail}"
             return Verdict(letter, Fate.HELD_BACK, why)
-        if record.session_id in self._broken:
+        if session_id in self._broken:
             return Verdict(letter, Fate.HELD_BACK, "a letter before it fails in the core")
-        if self._states[record.session_id] is None and self._was_closed(letter):
+        if self._states[session_id] is None and self._was_closed(letter):
             return self._begun_anew(letter, event, late=late)
         return self._applied(letter, event, late=late)
 
@@ -120,7 +143,9 @@ class _Trial:
             if effects.marker is not None:
                 self._broken.add(session_id)
             why = f"{refusal.code}: {refusal.detail}"
-            if refusal.code in _LATE:
+            if refusal.code in LATE:
+                if event_of(letter.record) in self._came_back:
+                    return Verdict(letter, Fate.KNOWN, f"it came back already: {why}")
                 return _late(letter, why, late=late)
             return Verdict(letter, Fate.HELD_BACK, why, waits=refusal.code in _MAY_HELP)
         self._states[session_id] = after

@@ -6,6 +6,7 @@ also several letters of one event, where several things were wrong with it.
 Invariant: a letter is told once however often it was written, and nothing is removed.
 """
 
+import hashlib
 import itertools
 import json
 import re
@@ -60,6 +61,8 @@ ADVICE: dict[Code, str] = {
 }
 """What to do about a letter, one sentence a code."""
 
+LATE = {"late_turn", "late_reward"}
+"""Of what comes after the end of its session."""
 _POSITION = re.compile(r"([\w.-]+)/(\d{1,9})/(\d{1,18})", re.ASCII)
 _IDS = ("prompt_ids", "output_ids")
 _FLOATS = ("logprobs",)
@@ -135,6 +138,37 @@ async def read_letters(
 
     await each_entry(log, settings, topic, ranges, take)
     return sorted(found.values(), key=lambda at: (at.logged_ms, at.position)), strange
+
+
+Event = tuple[str, bytes]
+"""A refused event by its session and a digest of its bytes, wherever it stood."""
+
+
+def event_of(record: DeadLetter) -> Event | None:
+    """Which event a letter refuses; None if its bytes or its session are not known."""
+    if record.payload is None or record.session_id is None:
+        return None
+    return record.session_id, hashlib.sha256(record.payload).digest()
+
+
+async def came_back_late(log: Log, settings: Settings, sessions: Collection[str]) -> set[Event]:
+    """Events of the sessions that were refused at several places, as late at one of them."""
+    places: dict[Event, set[Position]] = {}
+    late: set[Event] = set()
+
+    def take(entry: Entry) -> None:
+        letter = _letter(entry)
+        if letter is None or letter.record.session_id not in sessions:
+            return
+        event = event_of(letter.record)
+        if event is not None:
+            places.setdefault(event, set()).add(letter.position)
+            if letter.record.code in LATE:
+                late.add(event)
+
+    topic = settings.dead_letters_topic
+    await each_entry(log, settings, topic, await bounds(log, topic), take)
+    return {event for event in late if len(places[event]) > 1}
 
 
 def read_position(text: str) -> Position | None:

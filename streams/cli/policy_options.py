@@ -26,7 +26,7 @@ def policy_options(command: Command) -> Command:
         ),
         click.option(
             "--fork-threshold",
-            type=int,
+            type=click.IntRange(min=0),
             metavar="N",
             help="Below N tokens a profile realigns drift inside the last response instead of "
             "forking, and merges a rewritten answer; what is counted depends on the profile. "

@@ -1,17 +1,27 @@
-"""`turnstream processor`: one worker of the Kafka deployment, or the one of an embedded log."""
+"""`turnstream processor`: one worker of the Kafka deployment, or the one of an embedded log.
+
+Invariant: whatever ends it is one line on stderr; the exit code says whether to start it again.
+"""
 
 import importlib
+import sys
+import traceback
 from pathlib import Path
 
 import click
 
 from streams.cli.on_the_log import chosen_settings, log_option, run_on_the_log, stop_event
-from streams.errors import BadSetting
+from streams.core.drawing import visible
+from streams.errors import BadSetting, TurnstreamError, WrongTopic
 from streams.log.sqlite import SqliteLog
 from streams.processor.embedded import EmbeddedProcessor
 from streams.processor.health import serve
 from streams.processor.signals import end_on_signals
 from streams.settings import KAFKA, Settings
+
+_FAILED = 1
+_UNEXPECTED = 70
+_NO_TOPICS = 76
 
 
 @click.command()
@@ -28,23 +38,40 @@ def processor(log: str | None) -> None:
         settings = chosen_settings(log)
     except BadSetting as error:
         raise click.ClickException(str(error)) from None
+    end_on_signals()  # until there is something to drain; Faust takes seconds to load
     if settings.log == KAFKA:
-        end_on_signals()  # Faust takes seconds to load
         # By name: the embedded processor must not wait for Faust to load.
         kafka = importlib.import_module("streams.log.kafka").KafkaLog
         require_topics = importlib.import_module("streams.log.kafka_topics").require_topics
         run = importlib.import_module("streams.processor.faust_run").run
-        run(settings, kafka, require_topics)
+        try:
+            run(settings, kafka, require_topics)
+        except TurnstreamError as error:
+            _tell(str(error))
+            sys.exit(_NO_TOPICS if isinstance(error, WrongTopic) else _FAILED)
     else:
         run_on_the_log(_embedded, log)
 
 
 async def _embedded(settings: Settings) -> int:
+    stop = stop_event()
     async with SqliteLog(Path(settings.log), settings) as log:
         embedded = EmbeddedProcessor(settings, log)
         health = await serve(settings, embedded.counts, embedded.look)
         try:
-            await embedded.run(stop_event())
+            await embedded.run(stop)
+        except TurnstreamError:
+            raise
+        except Exception as error:
+            place = traceback.extract_tb(error.__traceback__)[-1]
+            detail = f"{type(error).__name__}: {error} ({Path(place.filename).name}:{place.lineno})"
+            _tell(f"{settings.log}: unexpected failure: {detail}")
+            return _UNEXPECTED
         finally:
             await health.cleanup()
     return 0
+
+
+def _tell(text: str) -> None:
+    line = "; ".join(text.splitlines())
+    click.echo(f"turnstream processor: {visible(line, most=None)}", err=True)

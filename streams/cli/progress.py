@@ -16,10 +16,17 @@ from typing import Self
 
 import click
 
+from streams.core.drawing import visible
+
 _WINDOW_S = 5.0
 _STEPS = 500
 """At most so many drawings of a bar."""
 _CLEAR = "\r\x1b[K"
+
+
+def counted(count: int, what: str) -> str:
+    """`1 session`, `2 sessions`."""
+    return f"{count} {what}" + ("" if count == 1 else "s")
 
 
 class Rate:
@@ -101,8 +108,9 @@ class Progress:
             self._bar.update(units if steps is None else steps, text)
 
     def say(self, text: str) -> None:
-        """A line on stderr that the bar does not run into."""
-        click.echo(f"{_CLEAR}{text}" if self._terminal else text, err=True)
+        """A line on stderr that the bar does not run into, and that steers no terminal."""
+        shown = visible(text, most=None)
+        click.echo(f"{_CLEAR}{shown}" if self._terminal else shown, err=True)
 
 
 class StatusLine:

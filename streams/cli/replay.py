@@ -160,4 +160,6 @@ def _other(asked: Asked, settings: Settings) -> Settings:
 def _same_log(one: Settings, other: Settings) -> bool:
     if KAFKA in (one.log, other.log):
         return one.log == other.log
+    with contextlib.suppress(OSError):  # one that is not there yet is no file's second name
+        return Path(one.log).samefile(other.log)
     return Path(one.log).resolve() == Path(other.log).resolve()

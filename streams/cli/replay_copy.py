@@ -13,7 +13,7 @@ import msgspec
 from schemas import codec
 from schemas.bad_record import BadRecord
 from schemas.events import Event, Purge, SessionExpired, Turn
-from streams.cli.progress import Progress
+from streams.cli.progress import Progress, counted
 from streams.cli.replay_in_flight import InFlight
 from streams.cli.replay_source import Arrived, Source
 from streams.errors import TooLarge
@@ -49,6 +49,8 @@ class Copying:
         self._newest: dict[str, tuple[int, int | Sending]] = {}
         """By session, its newest event: where it stood, and where it stands or will."""
         self._published = 0
+        self._sessions: set[str] = set()
+        """Those of which something was published."""
         self._left_out = 0
         self.refused = 0
 
@@ -84,7 +86,8 @@ class Copying:
     def summary(self) -> str:
         """What became of the events."""
         text = (
-            f"published {self._published} events of {len(self._newest)} sessions to "
+            f"published {counted(self._published, 'event')} of "
+            f"{counted(len(self._sessions), 'session')} to "
             f"{self._settings.turns_topic}, refused {self.refused}"
         )
         return text + (f", left out {self._left_out} purge" if self._left_out else "")
@@ -106,6 +109,7 @@ class Copying:
     def _settled(self, outgoing: Outgoing, sending: Sending, stands: Position) -> None:
         self._published += 1
         session_id = outgoing.session_id or ""
+        self._sessions.add(session_id)
         position, newest = self._newest.get(session_id, (NOWHERE, NOWHERE))
         if newest is sending:
             # The number alone: what is on its way holds the whole event.

@@ -16,6 +16,7 @@ import click
 
 from streams.errors import WrongTopic
 from streams.log.interface import Log
+from streams.log.opening import log_name
 from streams.settings import KAFKA, Settings
 
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,40}")
@@ -46,6 +47,22 @@ async def prepare_topic(log: Log, settings: Settings, topic: str) -> None:
     held = sum((await log.end_positions(topic)).values())
     if held:
         raise WrongTopic(f"{topic} holds {held} records already; take another --name")
+
+
+async def require_topic(log: Log, settings: Settings, topic: str) -> None:
+    """Make sure that somebody has written it.
+
+    Raises:
+        WrongTopic: there is none; on a file a topic is there once it holds something.
+    """
+    if settings.log == KAFKA:
+        kafka = importlib.import_module("streams.cli.replay_topic_kafka")
+        found = await kafka.is_there(settings, topic)
+    else:
+        found = sum((await log.end_positions(topic)).values()) > 0
+    if not found:
+        detail = "`turnstream replay --profile PROFILE --name NAME` writes it"
+        raise WrongTopic(f"there is no {topic} on {log_name(settings)}; {detail}")
 
 
 def _checked(_: click.Context, __: click.Parameter, name: str | None) -> str | None:

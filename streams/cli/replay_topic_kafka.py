@@ -13,6 +13,17 @@ from streams.log.topics import topic_specs
 from streams.settings import Settings
 
 
+async def is_there(settings: Settings, topic: str) -> bool:
+    """Whether the brokers know the topic."""
+    seconds = settings.request_timeout_s
+    admin = AIOKafkaAdminClient(**client_options(settings))
+    await started("topics", admin, settings, seconds)
+    try:
+        return topic in await answered("topics", admin.list_topics, settings, seconds)
+    finally:
+        await stopped(admin, seconds)
+
+
 async def create_like_samples(settings: Settings, topic: str) -> None:
     """Create the topic unless it is there."""
     seconds = settings.request_timeout_s

@@ -66,9 +66,9 @@ def draw_revisions(revisions: Sequence[SampleRevised], names: Mapping[str, str])
 
 
 def ago(then_ms: int) -> str:
-    """How long since, in one unit."""
-    seconds = max(0.0, time.time() - then_ms / 1000)
-    return f"{duration(seconds)} ago"
+    """How long since, in one unit; what a clock ahead of ours has written is still to come."""
+    seconds = time.time() - then_ms / 1000
+    return f"in {duration(-seconds)}" if seconds < -1 else f"{duration(max(0.0, seconds))} ago"
 
 
 def duration(seconds: float) -> str:

@@ -6,6 +6,7 @@ reader is stands on stderr, and only if that is a terminal.
 
 import asyncio
 import contextlib
+import select
 import sys
 from collections.abc import Coroutine
 from typing import Any
@@ -89,6 +90,8 @@ class Tailing:
             for entry in batch:
                 _echo(_json(entry) if self._as_json else readable(entry))
             sys.stdout.flush()
+            if not batch and _reader_has_gone():
+                raise BrokenPipeError
             self._rate.add(len(batch))
             if away != (reader.silent_s > self._settings.away_after_s):
                 away = not away
@@ -130,6 +133,13 @@ async def _unless_stopped(work: Coroutine[Any, Any, None], stop: asyncio.Event) 
             await working
     else:
         working.result()
+
+
+def _reader_has_gone() -> bool:
+    """Whether nobody reads stdout any more; a write would tell, but there may be none for long."""
+    poll = select.poll()
+    poll.register(sys.stdout.fileno(), 0)
+    return any(found & (select.POLLERR | select.POLLHUP) for _, found in poll.poll(0))
 
 
 def readable(entry: Entry) -> str:

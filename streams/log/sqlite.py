@@ -191,7 +191,9 @@ class SqliteLog:
         steps, removed = STEPS_MAX, 0
         for topic, before_ms in due.items():
             kept = (needed or {}).get(topic)
-            step = functools.partial(remove_step, topic=topic, before_ms=before_ms, needed=kept)
+            step = functools.partial(
+                remove_step, topic=topic, before_ms=before_ms, now_ms=now_ms, needed=kept
+            )
             while steps and (count := await self._writer.do(f"retention of {topic}", step)):
                 removed += count
                 steps -= 1

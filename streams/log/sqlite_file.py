@@ -9,9 +9,12 @@ A topic ends behind its last entry, or at `start` if retention took them all: ap
 no row but the entry's own, and start and end are found by one descent of the tree.
 
 Invariant: a file that is no log of this version stays as it is. A connection's file is the one
-that stands at the path: acknowledging into a file that was removed would lose what follows.
+that stands at the path: acknowledging into a file that was removed would lose what follows, and
+a write-ahead log left beside a file that took its place would be written into that one.
 """
 
+import errno
+import itertools
 import os
 import sqlite3
 import threading
@@ -47,6 +50,7 @@ _TAIL = f"""
         SELECT max(place) FROM entries
         WHERE place >= t.number << {TOPIC_BITS} AND place < (t.number + 1) << {TOPIC_BITS})
     WHERE t.name = ?"""
+_BESIDE = (_WAL, _SHM) = ("-wal", "-shm")
 _WRITE_LOCK_BYTE = 120
 """Where SQLite locks its shared-memory file while it writes."""
 _BUSY = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}
@@ -67,6 +71,10 @@ _TOLD: dict[int, tuple[type[LogError], str]] = {
     sqlite3.SQLITE_NOTADB: (WrongLog, "is no SQLite file; name another file for the log"),
 }
 _RETRY_S = 0.005
+_NO_PLACE = {errno.ENOENT, errno.ENOTDIR}
+"""Folders that are missing: waiting does not make them."""
+
+Identity = tuple[int, int]
 
 # Closing a file drops the locks that this process holds on it through other descriptors, so
 # nothing may open a file that is being made.
@@ -111,7 +119,10 @@ class LogFile:
         self.path = path.absolute()
         self._create = create
         self._busy_s = busy_s
-        self._identity: tuple[int, int] | None = None
+        self._identity: Identity | None = None
+        self._beside: dict[str, Identity] = {}
+        """The files that SQLite keeps beside ours, by what their names end in."""
+        self._moving = threading.Lock()
 
     def open(self) -> sqlite3.Connection:
         """A connection, for one thread at a time.
@@ -121,6 +132,8 @@ class LogFile:
         """
         with _opening:
             self._make_file()
+            if self._identity is not None:
+                self.check_in_place()
             try:
                 connection = sqlite3.connect(
                     f"{self.path.as_uri()}?mode=rw",
@@ -134,6 +147,7 @@ class LogFile:
         try:
             self._prepare(connection)
             self.check_in_place()
+            self._remember_beside()
         except sqlite3.Error as error:
             connection.close()
             raise self.told(error) from error
@@ -144,16 +158,14 @@ class LogFile:
 
     def check_in_place(self) -> None:
         """Raise if another file, or none, stands at the path by now."""
-        try:
-            found = self.path.stat()
-        except OSError:
-            identity = None
-        else:
-            identity = (found.st_dev, found.st_ino)
+        identity = _identity(self.path)
         if self._identity is None:
             self._identity = identity
         if identity is None or identity != self._identity:
-            raise WrongLog(f"{self.path} was removed or replaced while it was in use; start again")
+            aside = None if identity is None else self._move_aside()
+            detail = "" if aside is None else f"; what the old file still lacks is in {aside}"
+            said = "was removed or replaced while it was in use; start again"
+            raise WrongLog(f"{self.path} {said}{detail}")
 
     def told(self, error: Exception) -> LogError:
         """The error in our words."""
@@ -163,6 +175,31 @@ class LogFile:
         kind, said = _TOLD.get(code, (LogError, "does not do what it should"))
         detail = getattr(error, "sqlite_errorname", type(error).__name__)
         return kind(f"{self.path} {said} ({detail}: {error!s:.200})")
+
+    def _remember_beside(self) -> None:
+        for ending in _BESIDE:
+            found = _identity(Path(f"{self.path}{ending}"))
+            if found is not None:
+                self._beside[ending] = found
+
+    def _move_aside(self) -> Path | None:
+        """Take what is ours away from the file that stands there now; where it went."""
+        with self._moving:
+            beside, self._beside = self._beside, {}
+            wal, shm = (Path(f"{self.path}{ending}") for ending in _BESIDE)
+            aside = None
+            try:
+                # The write-ahead log first: with a new index it would be taken as the new file's.
+                if beside.get(_WAL) is not None and _identity(wal) == beside[_WAL]:
+                    names = (f"{wal}.of-the-old-file{n or ''}" for n in itertools.count())
+                    aside = next(path for path in map(Path, names) if not path.exists())
+                    wal.rename(aside)
+                if beside.get(_SHM) is not None and _identity(shm) == beside[_SHM]:
+                    shm.unlink()
+            except OSError as error:
+                detail = f"{wal} belongs to the old file and cannot be moved: {error.strerror}"
+                raise WrongLog(f"{self.path} was replaced while it was in use; {detail}") from error
+            return aside
 
     def _make_file(self) -> None:
         if self.path.is_dir():
@@ -182,10 +219,13 @@ class LogFile:
             os.close(os.open(self.path, os.O_CREAT | os.O_RDWR, 0o600))
             _sync_folder(folder)
         except OSError as error:
-            raise LogError(f"{self.path} cannot be made: {error.strerror}: {folder}") from error
+            kind = WrongLog if error.errno in _NO_PLACE else LogError
+            raise kind(f"{self.path} cannot be made: {error.strerror}: {folder}") from error
 
     def _prepare(self, connection: sqlite3.Connection) -> None:
         if self._waited(lambda: _is_new(connection)):
+            if not self._create:
+                raise WrongLog(f"{self.path} holds no log yet; it is made by the first that writes")
             self._waited(lambda: _write_schema(connection))
         application, version = _numbers(connection)
         if application != APPLICATION_ID:
@@ -248,6 +288,15 @@ def _write_schema(connection: sqlite3.Connection) -> bool:
         if connection.in_transaction:
             connection.execute("ROLLBACK")
     return True
+
+
+def _identity(path: Path) -> Identity | None:
+    """Which file stands there."""
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
 
 
 def _code(error: Exception) -> int:

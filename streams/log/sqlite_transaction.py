@@ -8,7 +8,8 @@
 What many callers asked for stands in one transaction, in the order they asked. A caller may be
 refused before its first change; then nothing of it is stored, and the others are.
 
-Invariant: positions of a topic have no holes, and its timestamps never go backwards.
+Invariant: positions of a topic have no holes. Its timestamps do not go backwards, but for what a
+clock that runs more than `AHEAD_MS_MAX` ahead has written: nobody else takes that time over.
 """
 
 import sqlite3
@@ -18,6 +19,9 @@ from dataclasses import dataclass, field
 from streams.errors import PositionMoved
 from streams.log.interface import Outgoing
 from streams.log.sqlite_file import Tail, tail_of
+
+AHEAD_MS_MAX = 60_000
+"""Between the clocks of two writers; a time further ahead tells nothing."""
 
 _INSERT = "INSERT INTO entries VALUES (?, ?, ?, ?)"
 _COMMIT = 'INSERT OR REPLACE INTO commits ("group", topic, position) VALUES (?, ?, ?)'
@@ -57,7 +61,8 @@ class Pen:
     def append(self, outgoing: Outgoing) -> int:
         """The entry's position in its topic, which is made if it is new."""
         number, start, end, newest_ms = self._tails.get(outgoing.topic) or self.tail(outgoing.topic)
-        timestamp_ms = max(self._now_ms, newest_ms)
+        believed = newest_ms <= self._now_ms + AHEAD_MS_MAX
+        timestamp_ms = max(self._now_ms, newest_ms) if believed else self._now_ms
         self._tails[outgoing.topic] = tail = Tail(number, start, end + 1, timestamp_ms)
         self._entries.append((tail.place(end), timestamp_ms, outgoing.key, outgoing.value))
         return end

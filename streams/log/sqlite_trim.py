@@ -1,7 +1,8 @@
 """Retention in the embedded log: what is too old goes, in steps small enough to wait for.
 
-Timestamps of a topic never go backwards, so the oldest entries stand at its start and a step
-looks at no more than it may remove. Freed pages are used again; the file itself shrinks only
+The oldest entries stand at a topic's start, so a step looks at no more than it may remove. A time
+that is far ahead tells nothing of an entry: it is as old as the next one whose time can be
+believed. Freed pages are used again; the file itself shrinks only
 when more than half of it is free.
 
 Invariant: a step removes entries and moves the topic's start in one transaction, so there is
@@ -11,7 +12,7 @@ never a hole; where nothing is too old nothing is written.
 import sqlite3
 
 from streams.log.sqlite_file import PAGE_BYTES, tail_of
-from streams.log.sqlite_transaction import Pen
+from streams.log.sqlite_transaction import AHEAD_MS_MAX, Pen
 from streams.settings import FOR_EVER, Settings
 
 STEP_ENTRIES_MAX = 500
@@ -23,6 +24,10 @@ SPARE_BYTES = 64 << 20
 """Free space that is kept for what comes next."""
 
 _HOUR_MS = 3_600_000
+_BELIEVED = (
+    "SELECT timestamp_ms FROM entries"
+    " WHERE place >= ? AND place < ? AND timestamp_ms <= ? ORDER BY place LIMIT 1"
+)
 
 
 def keeps_ms(topic: str, settings: Settings) -> int | None:
@@ -49,15 +54,14 @@ def due_topics(connection: sqlite3.Connection, settings: Settings, now_ms: int) 
         kept_ms, tail = keeps_ms(topic, settings), tail_of(connection, topic)
         if kept_ms is None or tail is None:
             continue
-        oldest = connection.execute(
-            "SELECT timestamp_ms FROM entries WHERE place = ?", (tail.place(tail.start),)
-        ).fetchone()
+        places = tail.place(tail.start), tail.place(tail.end)
+        oldest = connection.execute(_BELIEVED, (*places, now_ms + AHEAD_MS_MAX)).fetchone()
         if oldest is not None and oldest[0] < now_ms - kept_ms:
             due[topic] = now_ms - kept_ms
     return due
 
 
-def remove_step(pen: Pen, topic: str, before_ms: int, needed: int | None) -> int:
+def remove_step(pen: Pen, topic: str, before_ms: int, now_ms: int, needed: int | None) -> int:
     """Remove some of the topic's oldest entries, if older and below `needed`; how many."""
     tail = pen.tail(topic)
     end = tail.end if needed is None else min(tail.end, needed)
@@ -67,12 +71,22 @@ def remove_step(pen: Pen, topic: str, before_ms: int, needed: int | None) -> int
         (tail.place(tail.start), tail.place(end), STEP_ENTRIES_MAX),
     ).fetchall()
     removed = size_bytes = newest_ms = 0
+    next_ms: int | None = None
     for timestamp_ms, value_bytes in oldest:
-        if timestamp_ms >= before_ms or (removed and size_bytes + value_bytes > STEP_BYTES_MAX):
+        if removed and size_bytes + value_bytes > STEP_BYTES_MAX:
+            break
+        if timestamp_ms <= now_ms + AHEAD_MS_MAX:
+            next_ms = None
+        elif next_ms is None:
+            places = tail.place(tail.start + removed), tail.place(tail.end)
+            row = pen.connection.execute(_BELIEVED, (*places, now_ms + AHEAD_MS_MAX)).fetchone()
+            next_ms = before_ms if row is None else int(row[0])
+        believed_ms = timestamp_ms if next_ms is None else next_ms
+        if believed_ms >= before_ms:
             break
         removed += 1
         size_bytes += value_bytes
-        newest_ms = timestamp_ms
+        newest_ms = believed_ms
     if removed:
         pen.remove_oldest(topic, removed, newest_ms)
     return removed

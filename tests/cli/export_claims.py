@@ -142,6 +142,15 @@ def samples_of_another_policy_are_exported_by_name(place: Place) -> None:
     assert len(turnstream("export", "samples").records) == 1
 
 
+def samples_under_a_name_that_nobody_wrote_are_an_error(place: Place) -> None:
+    assert place.ends(place.settings.samples_topic)
+    for kind in ("samples", "sessions"):
+        ran = turnstream("export", kind, "--name", "nope")
+        assert (ran.code, ran.out) == (1, "")
+        (line,) = ran.err.splitlines()
+        assert line.startswith(f"turnstream: there is no {place.settings.samples_topic}.nope on ")
+
+
 def an_empty_log_gives_an_empty_export(place: Place) -> None:
     assert place.ends(place.settings.samples_topic)
     for kind, told in (("samples", "0 samples of 0 sessions"), ("sessions", "0 sessions")):
@@ -177,6 +186,7 @@ CLAIMS: list[Claim] = [
     a_split_may_be_chosen,
     a_time_may_be_chosen,
     samples_of_another_policy_are_exported_by_name,
+    samples_under_a_name_that_nobody_wrote_are_an_error,
     an_empty_log_gives_an_empty_export,
     records_of_a_log_and_of_a_file_are_exported_alike,
 ]

@@ -133,7 +133,8 @@ def a_token_of_a_closed_session_tells_its_story(store: Store) -> None:
         "does not train: realigned\n"
     )
     beyond = store.run("inspect", "story", "--token", "999")
-    assert (beyond.code, beyond.out) == (1, "sample 1 has 124 tokens, from 0\n")
+    assert (beyond.code, beyond.out) == (1, "")
+    assert beyond.err == "turnstream: session story: sample 1 has 124 tokens, from 0\n"
 
 
 def a_token_of_an_open_session_is_told_as_if_it_ended(store: Store) -> None:

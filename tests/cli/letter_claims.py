@@ -201,6 +201,24 @@ def after_the_close_a_replay_is_late_and_has_to_be_asked_for(store: Store) -> No
     assert [row[1] for row in listed(store, "late")] == ["unknown_session", "late_turn"]
 
 
+def what_came_back_late_does_not_go_in_again(store: Store) -> None:
+    store.feed(turn("back"), ended("back"), turn("back", "t2"), turn("back", "t3"))
+    again = ("dead-letters", "replay", "--session", "back", "--late")
+    assert store.run(*again).out.endswith("replayed 2, left out 0, held back 0\n")
+    store.feed()
+    assert len(listed(store, "back")) == 4
+    before = store.ends(store.settings.turns_topic)
+    ran = store.run(*again)
+    assert ran.code == 0
+    assert ran.out.endswith("replayed 0, left out 4, held back 0\n")
+    assert ran.out.count("turn t2: left out: it came back already: late_turn: ") == 1
+    place, *_ = listed(store, "back")[0]
+    assert store.run("dead-letters", "replay", place, "--late").out.endswith(
+        "left out 1, held back 0\n"
+    )
+    assert store.ends(store.settings.turns_topic) == before
+
+
 def a_turn_for_a_session_that_waits_for_its_reward_is_late_too(store: Store) -> None:
     store.feed(
         delta("sealed-late", "t2", "t1", 4),
@@ -256,6 +274,7 @@ CLAIMS: list[Claim] = [
     letters_that_need_each_other_go_in_by_need,
     what_would_be_refused_again_is_held_back,
     after_the_close_a_replay_is_late_and_has_to_be_asked_for,
+    what_came_back_late_does_not_go_in_again,
     a_turn_for_a_session_that_waits_for_its_reward_is_late_too,
     a_reward_that_came_before_its_session_revises_after_the_close,
     a_reward_without_a_sample_to_change_is_late,

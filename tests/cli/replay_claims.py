@@ -47,7 +47,7 @@ def a_bad_line_is_named_and_the_rest_is_published(place: Place) -> None:
     bad = turn("s", "t2", logprobs=[0.5])
     ran = turnstream("replay", place.file(turn("s", "t1"), bad, b"no json", turn("s", "t3")))
     assert ran.code == 1
-    assert ran.out.startswith("published 2 events of 1 sessions")
+    assert ran.out.startswith("published 2 events of 1 session to ")
     assert ran.out.endswith("refused 2\n")
     first, second = ran.err.splitlines()
     assert first == "line 2: length_mismatch: session s, turn t2: 1 logprobs for 2 output_ids"

@@ -49,10 +49,9 @@ def write(store: Embedded, *values: bytes) -> None:
 
 
 def letter(offset: int, **fields: typing.Any) -> bytes:
-    whole = {"code": "oversize", "detail": "d", "session_id": "s", "turn_id": "t1"} | fields
-    return codec.to_msgpack(
-        DeadLetter(topic="turnstream.turns", partition=0, offset=offset, **whole)
-    )
+    whole: dict[str, typing.Any] = {"code": "oversize", "detail": "d", "turn_id": "t1"}
+    whole |= {"topic": "turnstream.turns", "session_id": "s"} | fields
+    return codec.to_msgpack(DeadLetter(partition=0, offset=offset, **whole))
 
 
 def test_every_code_has_one_sentence_of_advice() -> None:
@@ -127,6 +126,15 @@ def test_text_of_a_letter_does_not_steer_a_terminal(store: Embedded) -> None:
         out = store.run("dead-letters", *command).out
         assert out.replace("\n", "").isprintable()
     assert "\\u{1b}[2J" in out
+
+
+def test_a_long_name_does_not_push_the_columns_away(store: Embedded) -> None:
+    write(store, letter(3, session_id="s" * 200, turn_id="t" * 200))
+    write(store, letter(4, topic="\x1b[2J"))
+    out = store.run("dead-letters", "list").out
+    assert max(len(line) for line in out.splitlines()) < 200
+    assert out.replace("\n", "").isprintable()
+    assert "\\u{1b}[2J/0/4" in out
 
 
 def test_a_session_that_is_forgotten_is_not_begun_anew_by_accident(store: Embedded) -> None:

@@ -78,7 +78,23 @@ def test_an_export_that_fails_leaves_the_one_before(place: Place) -> None:
     assert [p.name for p in place.folder.glob(".*")] == []
 
 
-def test_control_c_leaves_no_part_of_a_file(place: Place) -> None:
+@pytest.mark.parametrize("ending", ["", "-wal", "-shm"])
+def test_an_export_does_not_overwrite_its_log(place: Place, ending: str) -> None:
+    place.process(*forked("s1"))
+    log = Path(place.settings.log)
+    before = log.read_bytes()
+    for kind in ("samples", "events"):
+        ran = turnstream("export", kind, "--to", f"{log}{ending}")
+        assert (ran.code, ran.out) == (2, "")
+        assert f"--to {log}{ending} is the log itself" in ran.err
+    assert log.read_bytes() == before
+    link = place.folder / "link.jsonl"
+    link.hardlink_to(log)
+    assert turnstream("export", "samples", "--to", link).code == 2
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_leaves_no_part_of_a_file(place: Place, number: int) -> None:
     path = place.folder / "samples.jsonl"
     with running("export", "samples", "-", "--to", path, stdin=subprocess.PIPE) as export:
         assert export.stdin is not None
@@ -88,7 +104,7 @@ def test_control_c_leaves_no_part_of_a_file(place: Place) -> None:
         while not any(place.folder.glob(".*.part")):
             assert time.monotonic() < until_s, "it does not begin"
             time.sleep(0.02)
-        ran = interrupted(export, signal.SIGINT)
+        ran = interrupted(export, number)
     assert (ran.code, ran.out) == (1, "")
     assert ran.err.split() == ["Aborted!"]
     assert [p.name for p in place.folder.iterdir()] == []

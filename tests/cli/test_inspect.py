@@ -1,9 +1,12 @@
 """`turnstream inspect`: the drawing a person reads, and the story of a token."""
 
+import re
+import time
 from pathlib import Path
 
 import pytest
 
+from streams.cli.session_text import ago
 from tests.cli.command import ended, lines, turn, turnstream
 from tests.drift.qwen3 import tokenizer_folder
 
@@ -98,12 +101,34 @@ def test_without_a_tokenizer_tokens_are_ids_with_trained_ones_in_brackets(tmp_pa
             ["--token", "81"],
             "sampled by turn t3 (extend), token 1\nweight version 7\ndoes not train: realigned",
         ),
-        (["--token", "999"], "sample 1 has 124 tokens, from 0"),
-        (["--token", "1", "--sample", "5"], "session demo gave 1 samples"),
     ],
 )
 def test_a_token_tells_its_story(options: list[str], told: str) -> None:
     assert told in turnstream("inspect", EXAMPLE, *options).out
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        (["--token", "999"], "turnstream: session demo: sample 1 has 124 tokens, from 0\n"),
+        (["--token", "1", "--sample", "5"], "turnstream: session demo gave 1 sample\n"),
+    ],
+)
+def test_a_token_that_is_not_there_is_an_error(options: list[str], told: str) -> None:
+    ran = turnstream("inspect", EXAMPLE, *options)
+    assert (ran.code, ran.out, ran.err) == (1, "", told)
+
+
+def test_a_threshold_below_nothing_is_a_usage_error() -> None:
+    ran = turnstream("inspect", EXAMPLE, "--fork-threshold", "-1")
+    assert (ran.code, ran.out) == (2, "")
+    assert "-1 is not in the range x>=0" in ran.err
+
+
+def test_a_time_that_is_still_to_come_is_told_as_such() -> None:
+    now_ms = int(time.time() * 1000)
+    assert re.fullmatch(r"in (119|120) min", ago(now_ms + 2 * 3_600_000 - 1000))
+    assert ago(now_ms - 10_000) in ("10 s ago", "11 s ago")
 
 
 def test_a_shared_turn_tells_where_it_trains(tmp_path: Path) -> None:

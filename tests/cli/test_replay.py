@@ -1,16 +1,25 @@
 """`turnstream replay` on an embedded log, from files and pipes, and where there is no log."""
 
 import asyncio
+import json
 import os
 import re
+import signal
 import subprocess
 from pathlib import Path
 
 import pytest
 
+from schemas import codec
+from schemas.events import Event
+from streams.cli.progress import Progress
+from streams.cli.replay_copy import Copying
+from streams.cli.replay_source import Arrived
+from streams.log.opening import open_log
 from streams.settings import Settings
 from tests.cli.command import ended, lines, turn, turnstream
 from tests.cli.places import (
+    Json,
     Place,
     by_session,
     interrupted,
@@ -132,18 +141,57 @@ def test_a_pipe_is_published_as_it_comes(place: Place) -> None:
         assert replay.poll() is None, "it waits for more"
         out, err = replay.communicate(lines(turn("s", "t2")), timeout=60)
     assert (replay.returncode, err) == (0, b"")
-    assert out.startswith(b"published 2 events of 1 sessions")
+    assert out.startswith(b"published 2 events of 1 session to ")
     assert len(by_session(place.decoded("turnstream.turns"))["s"]) == 2
 
 
-def test_control_c_ends_the_wait_for_a_silent_pipe(place: Place) -> None:
+def test_only_what_is_durable_counts_as_published(place: Place) -> None:
+    async def sent() -> list[str]:
+        async with open_log(place.settings, create=True) as log:
+            copying = Copying(place.settings, log)
+            arrived = Arrived(event_of(turn("s")), 0, 0, None, 1, b"")
+            with Progress("replay", "events", 1) as progress:
+                await copying.take(arrived, progress)
+            before = copying.summary()
+            await copying.finish()
+            return [before, copying.summary()]
+
+    before, after = asyncio.run(sent())
+    assert before.startswith("published 0 events of 0 sessions to ")
+    assert after.startswith("published 1 event of 1 session to ")
+
+
+def event_of(event: Json) -> Event:
+    record = codec.from_json(json.dumps(event).encode())
+    assert isinstance(record, Event)
+    return record
+
+
+def test_a_bad_line_steers_no_terminal(place: Place) -> None:
+    bad = turn("s\x1b]0;boo\x07", "t2", logprobs=[0.5])
+    ran = turnstream("replay", place.file(bad))
+    assert ran.code == 1
+    assert "\\u{1b}]0;boo" in ran.err
+    assert ran.err.replace("\n", "").isprintable()
+
+
+def test_a_log_with_two_names_is_still_itself(place: Place) -> None:
+    place.feed(turn("s"))
+    (place.folder / "second.db").hardlink_to(place.settings.log)
+    ran = turnstream("replay", "--from", place.folder / "second.db")
+    assert ran.code == 2
+    assert "is the very topic that would be written to" in ran.err
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_control_c_ends_the_wait_for_a_silent_pipe(place: Place, number: int) -> None:
     assert place.ends("turnstream.turns")
     with running("replay", "-", stdin=subprocess.PIPE) as replay:
         assert replay.stdin is not None
         replay.stdin.write(lines(turn("s", "t1")))
         replay.stdin.flush()
         asyncio.run(until_there(place, 1))
-        ran = interrupted(replay)
+        ran = interrupted(replay, number)
     assert ran.code == 1
     assert ran.out.startswith("published ")
     assert ran.err.split() == ["Aborted!"]

@@ -97,6 +97,26 @@ def test_a_log_that_is_removed_ends_it_with_one_line(place: Place) -> None:
     assert line.startswith("turnstream: read turnstream.samples: ")
 
 
+def test_it_ends_when_its_reader_has_gone_though_nothing_comes(place: Place) -> None:
+    place.process(turn("s1"), ended("s1"))
+    with running("tail") as tail:
+        first_line(tail, place)
+        assert tail.stdout is not None
+        tail.stdout.close()
+        assert tail.wait(30) == 1
+        assert tail.stderr is not None
+        assert tail.stderr.read() == b""
+        tail.stdout = None  # there is nothing to collect from it
+
+
+def test_an_empty_file_stays_empty(place: Place) -> None:
+    Path(place.settings.log).touch()
+    ran = turnstream("tail", "--from-beginning", "--max", "1")
+    assert (ran.code, ran.out) == (1, "")
+    assert f"{place.settings.log} holds no log yet" in ran.err
+    assert Path(place.settings.log).stat().st_size == 0
+
+
 def test_a_broker_that_is_away_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TURNSTREAM_BOOTSTRAP_SERVERS", "127.0.0.1:19999")
     monkeypatch.setenv("TURNSTREAM_REQUEST_TIMEOUT_S", "0.5")

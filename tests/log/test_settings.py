@@ -92,8 +92,9 @@ def test_the_table_has_every_setting_with_its_default_and_its_reason() -> None:
 
 
 def test_a_number_says_its_unit_last() -> None:
-    units = ("_s", "_ms", "_hours", "_bytes", "_bytes_max", "_events")
+    units = ("_s", "_ms", "_hours", "_bytes", "_bytes_max", "_events", "_tokens", "_turns_max")
     counts = {"partitions", "replication", "min_insync", "metrics_port", "trace_share"}
+    counts |= {"gateway_port", "gateway_concurrency", "gateway_sessions_held"}
     hints = {
         f.name
         for f in dataclasses.fields(Settings)

@@ -156,6 +156,37 @@ def test_nothing_is_acknowledged_into_a_file_that_is_gone(tmp_path: Path, replac
     assert path.exists() == replaced
 
 
+def test_a_file_put_in_the_place_of_a_log_in_use_keeps_what_it_holds(tmp_path: Path) -> None:
+    path, other = tmp_path / "log.db", tmp_path / "other.db"
+    aside = tmp_path / "log.db-wal.of-the-old-file"
+    assert [publish(other) for _ in range(3)] == [0, 1, 2]
+
+    async def scenario() -> None:
+        async with SqliteLog(path, SETTINGS) as log:
+            for _ in range(50):
+                await log.publish(ENTRY)
+            other.replace(path)
+            with pytest.raises(WrongLog, match=rf"replaced while it was in use.* is in {aside}$"):
+                await log.publish(ENTRY)
+            # Also while those who had the old file still run.
+            assert (await asyncio.to_thread(end, path)) == 3
+            with pytest.raises(WrongLog, match="was removed or replaced while it was in use"):
+                await log.end_positions(SETTINGS.turns_topic)
+            assert (await asyncio.to_thread(publish, path)) == 3
+
+    asyncio.run(scenario())
+    assert end(path) == 4
+    assert aside.stat().st_size > 0
+
+
+def test_only_who_writes_makes_a_log_of_an_empty_file(tmp_path: Path) -> None:
+    path = tmp_path / "empty.db"
+    path.touch()
+    with pytest.raises(WrongLog, match=rf"{path} holds no log yet"):
+        end(path, create=False)
+    assert (path.stat().st_size, list(tmp_path.iterdir())) == (0, [path])
+
+
 def test_a_connection_syncs_every_commit_and_never_checkpoints_by_itself(tmp_path: Path) -> None:
     connection = LogFile(tmp_path / "log.db", create=True, busy_s=1).open()
     wanted = {"synchronous": 2, "wal_autocheckpoint": 0, "journal_mode": "wal"}

@@ -90,24 +90,79 @@ def test_a_topic_that_lost_all_its_entries_goes_on_where_it_ended(tmp_path: Path
     asyncio.run(scenario())
 
 
+def ahead(path: Path, count: int, by_ms: int) -> int:
+    """Put the first entries into the future, as a writer's clock does; the time they have."""
+    time_ms = now_ms() + by_ms
+    connection = sqlite3.connect(path)
+    with connection:
+        connection.execute(
+            "UPDATE entries SET timestamp_ms = ? WHERE place < ?", (time_ms, (1 << 40) + count)
+        )
+    connection.close()
+    return time_ms
+
+
 @pytest.mark.parametrize("trimmed", [False, True])
-def test_time_never_goes_backwards_though_the_clock_does(tmp_path: Path, trimmed: bool) -> None:
+def test_time_does_not_go_backwards_though_the_clock_does_a_little(
+    tmp_path: Path, trimmed: bool
+) -> None:
     """The entries are moved into the future, which is the same as a clock that was set back."""
     path = tmp_path / "log.db"
 
     async def scenario() -> None:
         async with SqliteLog(path, SETTINGS) as log:
             await write(log, 3)
-            connection = sqlite3.connect(path)
-            with connection:
-                connection.execute("UPDATE entries SET timestamp_ms = ?", (now_ms() + HOUR_MS,))
-            (future_ms,) = connection.execute("SELECT max(timestamp_ms) FROM entries").fetchone()
-            connection.close()
+            future_ms = ahead(path, 3, by_ms=50_000)
             if trimmed:
                 assert await log.trim(now_ms() + HOUR_MS + OLD_MS) == 3
             await write(log, 2)
             reader = await log.read(TURNS, {0: 3})
             assert [e.timestamp_ms for e in await reader.next_batch(1)] == [future_ms] * 2
+
+    asyncio.run(scenario())
+
+
+def test_nobody_takes_over_the_time_of_a_clock_that_runs_far_ahead(tmp_path: Path) -> None:
+    path = tmp_path / "log.db"
+
+    async def scenario() -> None:
+        async with SqliteLog(path, SETTINGS) as log:
+            await write(log, 3)
+            ahead(path, 3, by_ms=HOUR_MS)
+            before_ms = now_ms()
+            await write(log, 2)
+            reader = await log.read(TURNS, {0: 3})
+            times_ms = [e.timestamp_ms for e in await reader.next_batch(1)]
+            assert all(before_ms <= time_ms <= now_ms() for time_ms in times_ms)
+
+    asyncio.run(scenario())
+
+
+def test_entries_of_a_clock_far_ahead_go_with_those_behind_them(tmp_path: Path) -> None:
+    path = tmp_path / "log.db"
+    wrong = STEP_ENTRIES_MAX + 7
+
+    async def scenario() -> None:
+        async with SqliteLog(path, SETTINGS) as log:
+            await write(log, wrong + 10)
+            ahead(path, wrong, by_ms=1000 * OLD_MS)
+            assert await log.trim(now_ms()) == 0
+            assert await log.trim(now_ms() + OLD_MS, {TURNS: wrong + 4}) == wrong + 4
+            await write(log, 3)
+            assert await log.trim(now_ms() + OLD_MS) == 9
+
+    asyncio.run(scenario())
+
+
+def test_entries_whose_age_nothing_tells_stay(tmp_path: Path) -> None:
+    path = tmp_path / "log.db"
+
+    async def scenario() -> None:
+        async with SqliteLog(path, SETTINGS) as log:
+            await write(log, 5)
+            ahead(path, 5, by_ms=1000 * OLD_MS)
+            assert await log.trim(now_ms() + OLD_MS) == 0
+            assert await log.start_positions(TURNS) == {0: 0}
 
     asyncio.run(scenario())
 

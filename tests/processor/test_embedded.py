@@ -3,18 +3,23 @@
 import asyncio
 import dataclasses
 import json
+import os
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from schemas import codec
 from schemas.dead_letters import DeadLetter
 from schemas.record import Record
 from schemas.samples import SessionClosed
-from streams.errors import PositionMoved
-from streams.log.interface import Outgoing
-from streams.log.sqlite import SqliteLog
+from streams.errors import LogFull, PositionMoved
+from streams.log.interface import Outgoing, Position
+from streams.log.sqlite import SqliteLog, Transaction
 from streams.processor.embedded import EmbeddedProcessor
 from streams.settings import Settings
 from tests.core.test_large_outcomes import TURN
@@ -118,6 +123,94 @@ def test_a_silent_session_expires_while_others_keep_the_log_busy(tmp_path: Path)
             assert (outcome.session_id, outcome.end_status) == ("silent", "expired")
 
     asyncio.run(scenario())
+
+
+class LogThatFailsFirst(SqliteLog):
+    """A log whose first transaction is refused, as on a full disk."""
+
+    failed = False
+
+    async def transact(self, transaction: Transaction) -> list[Position]:
+        if not self.failed:
+            self.failed = True
+            raise LogFull("no room")
+        return await super().transact(transaction)
+
+
+def test_after_trouble_it_says_that_it_works_again(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async def scenario() -> None:
+        async with LogThatFailsFirst(tmp_path / "log.db", SETTINGS) as log:
+            await publish(log, TURN, ended())
+            processor, stop = EmbeddedProcessor(SETTINGS, log), asyncio.Event()
+            running = asyncio.create_task(processor.run(stop))
+            await until(lambda: processor.counts["sessions_closed"] == 2)  # the first is undone
+            await until(lambda: processor.look().trouble is None)
+            stop.set()
+            await running
+
+    asyncio.run(scenario())
+    assert capsys.readouterr().err == (
+        "turnstream processor: no room; trying again\nturnstream processor: it works again\n"
+    )
+
+
+def test_an_expiry_is_asked_for_once_however_slowly_it_is_read(tmp_path: Path) -> None:
+    quick = dataclasses.replace(
+        SETTINGS, idle_limit_s=0.2, reward_grace_s=0.2, processor_sweep_interval_s=0.01
+    )
+
+    async def scenario() -> int:
+        async with SqliteLog(tmp_path / "log.db", quick) as log:
+            await publish(log, TURN)
+            processor, stop = SlowProcessor(quick, log), asyncio.Event()
+            running = asyncio.create_task(processor.run(stop))
+            await until(lambda: processor.counts["sessions_closed"] == 1)
+            await asyncio.sleep(0.2)
+            stop.set()
+            await running
+            return (await log.end_positions(quick.turns_topic))[0]
+
+    assert asyncio.run(scenario()) == 2  # the turn and its expiry
+
+
+class SlowProcessor(EmbeddedProcessor):
+    """Looks for what has expired twice before it reads on."""
+
+    async def _sweep(self) -> None:
+        await super()._sweep()
+        await super()._sweep()
+
+
+def processor_command(log: Path) -> subprocess.CompletedProcess[bytes]:
+    return subprocess.run(
+        [Path(sys.executable).parent / "turnstream", "processor", "--log", log],
+        env={**os.environ, "TURNSTREAM_METRICS_PORT": "0"},
+        capture_output=True,
+        timeout=SECONDS_MAX,
+        check=False,
+    )
+
+
+def test_an_unexpected_failure_is_one_line_and_exit_code_70(tmp_path: Path) -> None:
+    path = tmp_path / "log.db"
+
+    async def spoil() -> None:
+        async with SqliteLog(path, SETTINGS) as log:
+            await log.transact(Transaction(puts=[(b"\xff no key of ours", b"junk")]))
+
+    asyncio.run(spoil())
+    ran = processor_command(path)
+    assert (ran.returncode, ran.stdout) == (70, b"")
+    _, line = ran.stderr.decode().splitlines()
+    assert line.startswith(f"turnstream processor: {path}: unexpected failure: ")
+
+
+def test_folders_that_are_missing_end_it_at_once(tmp_path: Path) -> None:
+    ran = processor_command(tmp_path / "not" / "there" / "log.db")
+    assert (ran.returncode, ran.stdout) == (1, b"")
+    assert b"cannot be made: No such file or directory" in ran.stderr.splitlines()[-1]
 
 
 def test_a_second_processor_on_one_file_is_refused(tmp_path: Path) -> None:
