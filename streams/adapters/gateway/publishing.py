@@ -194,7 +194,7 @@ class Publisher:
             response_message=json_text(done.response) if done.response else NOT_GIVEN,
             weight_versions=sampled.weight_versions,
             weight_label=sampled.weight_label,
-            finish_reason=sampled.stop_reason or sampled.finish,
+            finish_reason=sampled.finish,
             sampling=_told(drawn, done.constraint, done.logprobs),
             ill_formed=done.ill_formed,
             trainable=done.trainable,
