@@ -83,9 +83,9 @@ def close(
         gaps=gaps,
         implied_end=implied,
     )
-    trace = trace_of(session, outcome) if leaves_trace(outcome, rules.trace_share) else None
     outcome, left_out = _fitting_outcome(outcome, session.limits.sample_bytes)
     refusals += left_out
+    trace = trace_of(session, outcome) if leaves_trace(outcome, rules.trace_share) else None
     marker = _marker(session, samples, position)
     return Close(tuple(samples), outcome, marker, tuple(refusals), trace)
 

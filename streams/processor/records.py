@@ -55,14 +55,16 @@ def samples_of(effects: Effects, settings: Settings) -> Iterator[Outgoing]:
 
 
 def outcome_of(effects: Effects, settings: Settings) -> Iterator[Outgoing]:
-    """The outcome of a session that closes, and its trace if it leaves one."""
+    """The outcome of a session that closes, and its trace if it leaves one that fits the log."""
     outcome, trace = effects.outcome, effects.trace
     assert outcome is not None, "every close has an outcome"
     key = sample_key(outcome.session_id, outcome.group_id)
     yield Outgoing(topic=settings.samples_topic, key=key, value=codec.to_msgpack(outcome))
     if trace is not None:
-        key = event_key(outcome.session_id)
-        yield Outgoing(topic=settings.traces_topic, key=key, value=codec.to_msgpack(trace))
+        key, value = event_key(outcome.session_id), codec.to_msgpack(trace)
+        # It decides nothing: one that is too large must not hold its session up.
+        if len(key) + len(value) <= settings.record_bytes_max:
+            yield Outgoing(topic=settings.traces_topic, key=key, value=value)
 
 
 def revisions_of(effects: Effects, key: bytes, settings: Settings) -> Iterator[Outgoing]:

@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 from schemas import codec
-from schemas.events import Turn
+from schemas.events import EndReason, SessionEnded, Turn
 from streams.core.partition import Partition
 from streams.core.state import Rules
 from tests.harness import linearized
@@ -121,3 +121,14 @@ def test_versions_count_for_the_size_of_a_sample() -> None:
     assert linearized([opened, many, ended]).samples == []
     one = many | {"weight_versions": [[0, 600]]}
     assert len(linearized([opened, one, ended]).samples) == 1
+
+
+def test_a_trace_tells_the_reason_as_the_outcome_does() -> None:
+    partition = Partition(rules=Rules(trace_share=1.0))
+    reason = EndReason(message="m" * 8_000_000)
+    ended = SessionEnded(session_id="s", end_status="error", reason=reason)
+    effects = partition.feed(ended, 0)
+    assert effects.trace is not None
+    assert effects.outcome is not None
+    assert effects.trace.reason == effects.outcome.reason
+    assert len(codec.to_msgpack(effects.trace)) < 100_000

@@ -1,11 +1,19 @@
 """What a foreign producer wrote does not make what is written about it too large."""
 
+import dataclasses
+
+import msgspec
+
 from schemas.bad_record import BadRecord
+from schemas.events import SessionEnded
+from schemas.traces import TraceTurn
 from streams.core.effects import Effects
+from streams.core.partition import Partition
+from streams.core.state import Rules
 from streams.errors import BadEvent
 from streams.log.interface import Position
 from streams.processor.arrivals import read_event
-from streams.processor.records import letters_of
+from streams.processor.records import letters_of, outcome_of
 from streams.settings import Settings
 
 SETTINGS = Settings()
@@ -31,3 +39,15 @@ def test_a_letter_fits_whatever_its_event_says() -> None:
     assert letter.key is not None
     assert letter.value is not None
     assert len(letter.key) + len(letter.value) <= SETTINGS.record_bytes_max
+
+
+def test_a_trace_that_does_not_fit_is_left_out_and_the_outcome_stays() -> None:
+    partition = Partition(rules=Rules(trace_share=1.0))
+    effects = partition.feed(SessionEnded(session_id="s", end_status="error"), 0)
+    assert effects.trace is not None
+    turn = TraceTurn(turn_id="t", finish_reason="f" * SETTINGS.record_bytes_max)
+    large = msgspec.structs.replace(effects.trace, turns=[turn])
+    sent = outcome_of(dataclasses.replace(effects, trace=large), SETTINGS)
+    assert [record.topic for record in sent] == [SETTINGS.samples_topic]
+    topics = [record.topic for record in outcome_of(effects, SETTINGS)]
+    assert topics == [SETTINGS.samples_topic, SETTINGS.traces_topic]
