@@ -71,9 +71,9 @@ class Partition:
 
     def _purge(self, event: Purge, position: int) -> Effects:
         floor = event.floor
-        if floor > position:
-            detail = f"`floor` {floor} is above the purge's own position {position}"
-            return Effects(refusals=(BadEvent("invalid_field", detail),))
+        refused = refused_purge(event, position)
+        if refused.refusals:
+            return refused
         if any(_needed(state, floor, position) for state in self.sessions.values()):
             return Effects(ignored=True)
         self.floor = max(self.floor, floor)
@@ -83,6 +83,14 @@ class Partition:
             if isinstance(state, OpenSession) or state.newest >= floor
         }
         return NOTHING
+
+
+def refused_purge(purge: Purge, position: int) -> Effects:
+    """A floor above the purge itself would swallow whatever comes next."""
+    if purge.floor <= position:
+        return NOTHING
+    detail = f"`floor` {purge.floor} is above the purge's own position {position}"
+    return Effects(refusals=(BadEvent("invalid_field", detail),))
 
 
 def _needed(state: OpenSession | ClosedSession, floor: int, position: int) -> bool:

@@ -22,6 +22,7 @@ from typing import Protocol
 from schemas import codec
 from schemas.events import Purge
 from streams.core.effects import EVENT_ROW, Effects
+from streams.core.partition import refused_purge
 from streams.errors import LogError, NoSuchPosition, PositionMoved, WrongLog
 from streams.log.interface import Entry, Log, Outgoing, Position
 from streams.log.keys import event_key
@@ -29,7 +30,7 @@ from streams.log.sqlite_transaction import Transaction
 from streams.processor.arrivals import read_event, row_of
 from streams.processor.counting import count_close, count_event, count_refusals
 from streams.processor.health import Progress
-from streams.processor.partition_state import PartitionState, refused_purge
+from streams.processor.partition_state import PartitionState
 from streams.processor.records import letters_of, outcome_of, revisions_of, samples_of
 from streams.processor.rows import (
     TIME_BYTES,

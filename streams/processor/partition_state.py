@@ -36,14 +36,6 @@ from streams.processor.rows import (
 )
 
 
-def refused_purge(purge: Purge, offset: int) -> Effects:
-    """A floor above the purge itself would swallow whatever comes next."""
-    if purge.floor <= offset:
-        return NOTHING
-    detail = f"`floor` {purge.floor} is above the purge's own position {offset}"
-    return Effects(refusals=(BadEvent("invalid_field", detail),))
-
-
 class PartitionState:
     """Rows, markers and live sessions of one partition."""
 

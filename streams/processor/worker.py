@@ -19,13 +19,14 @@ from typing import Any, NoReturn
 
 from schemas.events import Purge
 from streams.core.effects import Effects
+from streams.core.partition import refused_purge
 from streams.core.state import Rules
 from streams.log.interface import Outgoing, Position
 from streams.processor.arrivals import Arrived, Incoming, Session, row_of
 from streams.processor.counting import count_close, count_event, count_refusals
 from streams.processor.offsets import Entry
 from streams.processor.outlet import Acknowledged, Outlet
-from streams.processor.partition_state import PartitionState, refused_purge
+from streams.processor.partition_state import PartitionState
 from streams.processor.records import letters_of, outcome_of, revisions_of, samples_of
 from streams.processor.rows import (
     FloorKey,
