@@ -18,8 +18,6 @@ import dataclasses
 import time
 from typing import Any
 
-import msgspec
-
 from schemas import codec
 from schemas.events import Event, Sampling, Turn, TurnUndelivered
 from schemas.record import NOT_GIVEN, Octets, json_text
@@ -214,7 +212,7 @@ class Publisher:
 
 def _told(drawn: Drawn, constraint: str | None, logprobs: Any) -> Sampling:
     """How it was sampled; what is switched off is left out."""
-    told = Sampling(
+    return Sampling(
         temperature=drawn.temperature,
         top_p=drawn.top_p,
         top_k=drawn.top_k if drawn.top_k > 0 else None,
@@ -225,4 +223,3 @@ def _told(drawn: Drawn, constraint: str | None, logprobs: Any) -> Sampling:
         constraint=constraint,
         logprobs=logprobs,
     )
-    return msgspec.structs.replace(told)
