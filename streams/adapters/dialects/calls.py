@@ -15,6 +15,7 @@ Invariant: what a client sends twice in two spellings of its API is the same `Ca
 refuses what it cannot carry and never drops it silently.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -34,6 +35,9 @@ class Call:
     model: str
     messages: tuple[Message, ...]
     tools: tuple[Tool, ...] = ()
+    """Those that stand at the head of the prompt."""
+    deferred_tools: tuple[Tool, ...] = ()
+    """May be called too; the conversation tells of them where they were found."""
     tool_choice: str = "auto"
     """auto, none, required, or the name of the one function that has to be called."""
     parallel_tool_calls: bool = True
@@ -55,6 +59,9 @@ class Call:
     """Fields that ask for something this gateway does not give, by name; to be counted."""
     previous_id: str | None = None
     """The answer that this call goes on from, where only the new messages are sent."""
+    carriers: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
+    """Texts of ours that came back with a message, by its place: what an API signs or encrypts,
+    ids of its items. Those of calls stand in the calls."""
 
     @property
     def prefill(self) -> bool:
@@ -109,6 +116,8 @@ class Answer:
 
     id: str
     """Minted by the gateway; names the turn."""
+    carrier: str = ""
+    """Names it too; for what an API lets its server sign or encrypt."""
     model: str
     created_s: int
     reasoning: str = ""

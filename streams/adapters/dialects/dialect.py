@@ -12,12 +12,23 @@ arguments alone.
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
 from streams.adapters.dialects.calls import Answer, Call, CallRefused, Piece
 
 Route = tuple[str, str]
 """Method and path."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AnswerNames:
+    """What is known of an answer before it begins; the same stands on the whole `Answer`."""
+
+    id: str
+    carrier: str
+    created_s: int
+    model: str
 
 
 class AnswerStream(Protocol):
@@ -52,7 +63,13 @@ class Dialect(Protocol):
     ROUTES: tuple[Route, ...]
     """Where calls arrive."""
     MODELS_ROUTE: Route
-    """Where the models are listed; dialects may share it, then a header tells them apart."""
+    """Where the models are listed; dialects may share it."""
+    MARK_HEADER: str | None
+    """A header that only this API's clients send; it tells dialects apart on a shared route."""
+    ANSWER_PREFIX: str
+    """How the ids of its answers begin; one that `gateway.minted` knows."""
+    CALL_PREFIX: str
+    """How the ids of tool calls begin, likewise."""
     KEY_HEADERS: tuple[str, ...]
     """Where this API's clients put their key, in order; `authorization` holds `Bearer KEY`."""
     BODY_TYPE: str
@@ -72,8 +89,12 @@ class Dialect(Protocol):
         """The reply to a call that does not stream."""
         ...
 
-    def stream(self, call: Call, answer_id: str, created_s: int, model: str) -> AnswerStream:
+    def stream(self, call: Call, names: AnswerNames) -> AnswerStream:
         """The reply to a call that does."""
+        ...
+
+    def refuses_in_stream(self, refusal: CallRefused) -> bool:
+        """Whether clients that stream act on this refusal only as an event of a stream."""
         ...
 
     def error_body(self, refusal: CallRefused) -> bytes:
@@ -82,4 +103,15 @@ class Dialect(Protocol):
 
     def models_body(self, names: Sequence[str]) -> bytes:
         """The models there are."""
+        ...
+
+
+class CountingDialect(Dialect, Protocol):
+    """One that also tells how long a prompt is, without an answer."""
+
+    COUNT_ROUTES: tuple[Route, ...]
+    """Where such calls arrive."""
+
+    def count_body(self, tokens: int) -> bytes:
+        """How long the prompt of a call is."""
         ...

@@ -24,12 +24,15 @@ from streams.adapters.dialects.calls import (
     Usage,
 )
 from streams.adapters.dialects.common import EVENTS_TYPE, JSON_TYPE, event, to_json
-from streams.adapters.dialects.dialect import AnswerStream, Route
+from streams.adapters.dialects.dialect import AnswerNames, AnswerStream, Route
 from streams.adapters.dialects.openai_chat_request import read_call
 
 __all__ = [
+    "ANSWER_PREFIX",
     "BODY_TYPE",
+    "CALL_PREFIX",
     "KEY_HEADERS",
+    "MARK_HEADER",
     "MODELS_ROUTE",
     "NAME",
     "ROUTES",
@@ -39,12 +42,16 @@ __all__ = [
     "error_body",
     "models_body",
     "read_call",
+    "refuses_in_stream",
     "stream",
 ]
 
 NAME = "openai_chat"
 ROUTES: tuple[Route, ...] = (("POST", "/v1/chat/completions"),)
 MODELS_ROUTE: Route = ("GET", "/v1/models")
+MARK_HEADER: str | None = None
+ANSWER_PREFIX = "chatcmpl-"
+CALL_PREFIX = "call_"
 KEY_HEADERS: tuple[str, ...] = ("authorization", "x-api-key")
 BODY_TYPE = JSON_TYPE
 STREAM_TYPE = EVENTS_TYPE
@@ -92,23 +99,28 @@ def answer_body(call: Call, answer: Answer) -> bytes:
     return to_json(completion)
 
 
-def stream(call: Call, answer_id: str, created_s: int, model: str) -> AnswerStream:
+def stream(call: Call, names: AnswerNames) -> AnswerStream:
     """The answer to one call, chunk by chunk."""
-    return ChatStream(call, answer_id, created_s, model)
+    return ChatStream(call, names)
+
+
+def refuses_in_stream(refusal: CallRefused) -> bool:
+    """Never: clients read the status."""
+    return False
 
 
 class ChatStream:
     """Chunks of one answer; all but the delta is written once, at the beginning."""
 
-    def __init__(self, call: Call, answer_id: str, created_s: int, model: str) -> None:
+    def __init__(self, call: Call, names: AnswerNames) -> None:
         """The same id, time and model stand on every chunk."""
-        names = {
-            "id": answer_id,
+        same = {
+            "id": names.id,
             "object": "chat.completion.chunk",
-            "created": created_s,
-            "model": model,
+            "created": names.created_s,
+            "model": names.model,
         }
-        self._names = to_json(names)[:-1]
+        self._names = to_json(same)[:-1]
         self._head = self._names + b',"choices":[{"index":0,"delta":'
         self._usage_wanted = call.stream_usage
         # A stream that ends with the counts has them on every chunk, null until then.

@@ -143,7 +143,7 @@ class Api:
     def _begin(self, session: Session, call: Call, dialect: Dialect) -> RunningTurn:
         """Nothing is awaited from the checks to the turn's start: an end cannot come between."""
         self._admit(session)
-        turn = RunningTurn(self._parts, session, call, _prefix(dialect))
+        turn = RunningTurn(self._parts, session, call, dialect)
         self._turns.add(turn)
         turn.task.add_done_callback(lambda _: self._turns.discard(turn))
         return turn
@@ -198,7 +198,7 @@ class Api:
         self, request: web.Request, dialect: Dialect, turn: RunningTurn
     ) -> web.StreamResponse:
         keep_alive_s = self._parts.settings.gateway_keep_alive_s
-        stream = dialect.stream(turn.call, turn.answer_id, turn.created_s, turn.call.model)
+        stream = dialect.stream(turn.call, turn.names)
         response: web.StreamResponse | None = None
         while True:
             out = await _next(turn.out, keep_alive_s)
@@ -289,7 +289,3 @@ async def _body(request: web.Request) -> bytes:
         return await request.read()
     except web.HTTPRequestEntityTooLarge as error:
         raise CallRefused(413, f"the body is too large: {error.text}") from None
-
-
-def _prefix(dialect: Dialect) -> str:
-    return {"openai_chat": "chatcmpl-"}.get(dialect.NAME, "msg_")

@@ -86,12 +86,6 @@ class Minter:
         """With the secrets that all gateways of a deployment share."""
         self._keys = [derived(secret, _PURPOSE) for secret in accepted]
 
-    def tool_call(self, session_id: str, turn_id: str, index: int, *, prefix: str = "call_") -> str:
-        return self.mint(Kind.TOOL_CALL, session_id, turn_id, index=index, prefix=prefix)
-
-    def answer(self, session_id: str, turn_id: str, *, prefix: str = "chatcmpl-") -> str:
-        return self.mint(Kind.ANSWER, session_id, turn_id, index=0, prefix=prefix)
-
     def mint(self, kind: Kind, session_id: str, turn_id: str, *, index: int, prefix: str) -> str:
         """An id for one thing of a turn.
 

@@ -21,12 +21,13 @@ from collections.abc import Sequence
 from schemas.bad_record import BadRecord
 from streams.adapters.dialects.calls import Answer, Call, CallRefused, Piece, Usage
 from streams.adapters.dialects.common import ContextOverflow
+from streams.adapters.dialects.dialect import AnswerNames, Dialect
 from streams.adapters.engines.interface import Engine, EngineError, Sampling
 from streams.adapters.gateway.generating import Generating
 from streams.adapters.gateway.grammar import Grammar
 from streams.adapters.gateway.limits import FairGate, Place
 from streams.adapters.gateway.metrics import Metrics
-from streams.adapters.gateway.minted import Minter, new_turn_id
+from streams.adapters.gateway.minted import Kind, Minter, new_turn_id
 from streams.adapters.gateway.parsing import AnswerParser, Parsed
 from streams.adapters.gateway.pinning import constraint, drawn
 from streams.adapters.gateway.prompts import BuiltPrompt, build
@@ -60,15 +61,20 @@ class Parts:
 class RunningTurn:
     """One call under way, from the moment it is made."""
 
-    def __init__(self, parts: Parts, session: Session, call: Call, prefix: str) -> None:
-        """`prefix` is how the API's answer ids begin."""
+    def __init__(self, parts: Parts, session: Session, call: Call, dialect: Dialect) -> None:
+        """`dialect` says how its ids begin."""
         self._parts = parts
         self._session = session
         self.session_id = session.session_id
         self.call = call
         self.turn_id = new_turn_id()
-        self.answer_id = parts.minter.answer(session.session_id, self.turn_id, prefix=prefix)
-        self.created_s = int(time.time())
+        self._dialect = dialect
+        self.names = AnswerNames(
+            id=self._mint(Kind.ANSWER, dialect.ANSWER_PREFIX),
+            carrier=self._mint(Kind.REASONING, "rs_"),
+            created_s=int(time.time()),
+            model=call.model,
+        )
         self.out: asyncio.Queue[Piece | Answer | CallRefused] = asyncio.Queue()
         self.prompt_digest: bytes | None = None
         self._gone = False
@@ -81,6 +87,10 @@ class RunningTurn:
         self._started_ms = int(time.time() * 1000)
         session.running[self.turn_id] = self
         self.task = asyncio.create_task(self._run())
+
+    def _mint(self, kind: Kind, prefix: str, index: int = 0) -> str:
+        minter, session_id = self._parts.minter, self._session.session_id
+        return minter.mint(kind, session_id, self.turn_id, index=index, prefix=prefix)
 
     def client_gone(self) -> None:
         """The client hung up, or what it got cannot be sent: record that."""
@@ -127,7 +137,7 @@ class RunningTurn:
             session.running.pop(self.turn_id, None)
 
     async def _answered(self) -> Answer:
-        parts, session = self._parts, self._session
+        parts = self._parts
         with parts.metrics.stage("prompt"):
             prompt = await self._prompt()
         parts.metrics.prompt(prompt.built, len(prompt.ids))
@@ -139,7 +149,7 @@ class RunningTurn:
         parser = self._parser = AnswerParser(
             parts.grammar,
             self.call,
-            mint=lambda n: parts.minter.tool_call(session.session_id, self.turn_id, n),
+            mint=lambda n: self._mint(Kind.TOOL_CALL, self._dialect.CALL_PREFIX, n),
             prompt_tail_ids=_tail(prompt, parts.grammar),
         )
         try:
@@ -252,9 +262,10 @@ class RunningTurn:
 
     def _answer(self, prompt: BuiltPrompt, parsed: Parsed) -> Answer:
         return Answer(
-            id=self.answer_id,
-            model=self.call.model,
-            created_s=self.created_s,
+            id=self.names.id,
+            carrier=self.names.carrier,
+            model=self.names.model,
+            created_s=self.names.created_s,
             reasoning=parsed.reasoning,
             text=parsed.text,
             tool_calls=parsed.tool_calls,
@@ -273,9 +284,10 @@ class RunningTurn:
         self._parts.metrics.count("context_full")
         self._session.unrecorded += 1
         return Answer(
-            id=self.answer_id,
-            model=self.call.model,
-            created_s=self.created_s,
+            id=self.names.id,
+            carrier=self.names.carrier,
+            model=self.names.model,
+            created_s=self.names.created_s,
             finish_reason="length",
             usage=Usage(prompt=len(prompt.ids), output=0, reused=prompt.kept_ids),
         )

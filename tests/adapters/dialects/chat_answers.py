@@ -9,9 +9,15 @@ from streams.adapters.dialects.calls import (
     ToolCall,
     Usage,
 )
+from streams.adapters.dialects.dialect import AnswerNames
 
 LS = ToolCall(index=0, id="call_a", name="bash", arguments='{"command":  "ls"}')
 PWD = ToolCall(index=1, id="call_b", name="bash", arguments="{}")
+
+
+def names(answer_id: str = "chatcmpl-1", created_s: int = 0, model: str = "m") -> AnswerNames:
+    """What a stream knows at its start."""
+    return AnswerNames(id=answer_id, carrier="", created_s=created_s, model=model)
 
 
 def answer(*pieces: Piece, finish: FinishReason = "stop") -> Answer:

@@ -16,7 +16,7 @@ from streams.adapters.dialects.calls import (
 )
 from streams.adapters.dialects.common import ContextOverflow
 from streams.adapters.dialects.dialect import Dialect
-from tests.adapters.dialects.chat_answers import LS, PWD, answer
+from tests.adapters.dialects.chat_answers import LS, PWD, answer, names
 from tests.adapters.dialects.chat_requests import call
 
 DIALECT: Dialect = openai_chat
@@ -106,14 +106,14 @@ def test_a_finish_reason_is_one_that_the_api_knows(
     given: FinishReason, calls: tuple[ToolCall, ...], told: str
 ) -> None:
     assert body(*calls, finish=given)["choices"][0]["finish_reason"] == told
-    stream = DIALECT.stream(NEVER_STREAMED, "i", 0, "m")
+    stream = DIALECT.stream(NEVER_STREAMED, names("i", 0, "m"))
     assert (
         frames(stream.end(answer(*calls, finish=given)))[0]["choices"][0]["finish_reason"] == told
     )
 
 
 def test_a_stream_is_chunks_of_one_completion_and_an_end_mark() -> None:
-    stream = DIALECT.stream(call(stream=True), "chatcmpl-1", 1_700_000_000, "qwen")
+    stream = DIALECT.stream(call(stream=True), names("chatcmpl-1", 1_700_000_000, "qwen"))
     pieces = (Reasoning("hm"), Text("a"), Text(""), Text("b\n\n"), LS, PWD)
     sent = [stream.start(), *(stream.piece(piece) for piece in pieces), stream.keep_alive()]
     *chunks, mark = frames(b"".join(sent) + stream.end(answer(*pieces)))
@@ -148,19 +148,19 @@ def test_a_stream_is_chunks_of_one_completion_and_an_end_mark() -> None:
 
 def test_the_counts_come_last_and_only_if_they_were_asked_for() -> None:
     asked = call(stream=True, stream_options={"include_usage": True})
-    stream = DIALECT.stream(asked, "chatcmpl-1", 1_700_000_000, "qwen")
+    stream = DIALECT.stream(asked, names("chatcmpl-1", 1_700_000_000, "qwen"))
     *chunks, counts, mark = frames(stream.start() + stream.end(answer(Text("a"))))
     assert mark == "[DONE]"
     assert [chunk["usage"] for chunk in chunks] == [None, None]
     assert (counts["choices"], counts["id"]) == ([], "chatcmpl-1")
     assert counts["usage"] == body(Text("a"))["usage"]
 
-    plain = DIALECT.stream(call(stream=True), "chatcmpl-1", 1_700_000_000, "qwen")
+    plain = DIALECT.stream(call(stream=True), names("chatcmpl-1", 1_700_000_000, "qwen"))
     assert all("usage" not in chunk for chunk in frames(plain.end(answer()))[:-1])
 
 
 def test_an_error_in_a_stream_is_not_followed_by_the_end_mark() -> None:
-    stream = DIALECT.stream(call(stream=True), "i", 0, "m")
+    stream = DIALECT.stream(call(stream=True), names("i", 0, "m"))
     refusal = CallRefused(503, "The engine is gone.", code="engine_gone")
     assert frames(stream.error(refusal)) == [json.loads(DIALECT.error_body(refusal))]
 

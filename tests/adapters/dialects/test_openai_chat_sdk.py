@@ -18,7 +18,7 @@ from openai.types.chat import (
 from streams.adapters.dialects import openai_chat
 from streams.adapters.dialects.calls import Call, CallRefused, Piece, Reasoning, Text, ToolCall
 from streams.adapters.dialects.common import ContextOverflow
-from tests.adapters.dialects.chat_answers import LS, PWD, answer
+from tests.adapters.dialects.chat_answers import LS, PWD, answer, names
 
 T = TypeVar("T")
 
@@ -57,7 +57,7 @@ class Server:
         response = web.StreamResponse(headers={"content-type": openai_chat.STREAM_TYPE})
         await response.prepare(request)
         given = answer(*self.pieces)
-        events = openai_chat.stream(call, given.id, given.created_s, given.model)
+        events = openai_chat.stream(call, names(given.id, given.created_s, given.model))
         await response.write(events.start())
         await response.write(events.keep_alive())
         for piece in self.pieces:

@@ -29,6 +29,14 @@ kinds = st.sampled_from(Kind)
 prefixes = st.sampled_from(PREFIXES)
 
 
+def tool_call(minter: Minter, session: str, turn: str, index: int, prefix: str = "call_") -> str:
+    return minter.mint(Kind.TOOL_CALL, session, turn, index=index, prefix=prefix)
+
+
+def answer(minter: Minter, session: str, turn: str) -> str:
+    return minter.mint(Kind.ANSWER, session, turn, index=0, prefix="chatcmpl-")
+
+
 @given(session=sessions, turn=turns, kind=kinds, index=indices, prefix=prefixes)
 def test_an_id_says_what_it_was_minted_for(
     session: str, turn: str, kind: Kind, index: int, prefix: str
@@ -42,7 +50,7 @@ def test_an_id_says_what_it_was_minted_for(
 
 @given(session=sessions, turn=turns, index=indices, prefix=prefixes)
 def test_an_id_fits_every_client(session: str, turn: str, index: int, prefix: str) -> None:
-    text = MINTER.tool_call(session, turn, index, prefix=prefix)
+    text = tool_call(MINTER, session, turn, index, prefix=prefix)
     assert len(text) <= ID_LENGTH_MAX
     assert text.startswith(prefix)
     assert text.removeprefix(prefix).isalnum()
@@ -51,14 +59,14 @@ def test_an_id_fits_every_client(session: str, turn: str, index: int, prefix: st
 
 @given(place=st.integers(0, WIDTH + len("call_") - 1), letter=st.characters())
 def test_an_id_with_any_other_character_is_refused(place: int, letter: str) -> None:
-    text = MINTER.tool_call("s", TURN, 3)
+    text = tool_call(MINTER, "s", TURN, 3)
     changed = text[:place] + letter + text[place + 1 :]
     recognised = MINTER.recognise(changed)
     assert (recognised is not None) == (changed == text)
 
 
 def test_each_letter_at_each_place_of_an_id_counts() -> None:
-    text = MINTER.answer("s", TURN)
+    text = answer(MINTER, "s", TURN)
     changed = {
         text[:place] + letter + text[place + 1 :]
         for place in range(len("chatcmpl-"), len(text))
@@ -79,29 +87,29 @@ def test_the_largest_number_of_letters_is_no_id() -> None:
 
 @given(cut=st.integers(0, 35))
 def test_a_part_of_an_id_is_none(cut: int) -> None:
-    text = MINTER.tool_call("s", TURN, 0)
+    text = tool_call(MINTER, "s", TURN, 0)
     assert MINTER.recognise(text[:cut]) is None
     assert MINTER.recognise(text + text[:cut]) is None or not cut
 
 
 def test_an_id_survives_a_change_of_api() -> None:
-    text = MINTER.tool_call("s", TURN, 2)
+    text = tool_call(MINTER, "s", TURN, 2)
     assert MINTER.recognise(text.replace("call_", "toolu_")) == MINTER.recognise(text)
 
 
 def test_an_id_is_nothing_under_another_secret() -> None:
-    assert Minter([OTHER]).recognise(MINTER.tool_call("s", TURN, 0)) is None
+    assert Minter([OTHER]).recognise(tool_call(MINTER, "s", TURN, 0)) is None
 
 
 def test_the_first_secret_mints_and_all_are_recognised() -> None:
     old, new, rotated = Minter([SECRET]), Minter([OTHER]), Minter([OTHER, SECRET])
-    assert rotated.recognise(old.tool_call("s", TURN, 0)) is not None
-    assert new.recognise(rotated.tool_call("s", TURN, 0)) is not None
-    assert old.recognise(rotated.tool_call("s", TURN, 0)) is None
+    assert rotated.recognise(tool_call(old, "s", TURN, 0)) is not None
+    assert new.recognise(tool_call(rotated, "s", TURN, 0)) is not None
+    assert old.recognise(tool_call(rotated, "s", TURN, 0)) is None
 
 
 def test_an_id_tells_its_session_from_others() -> None:
-    minted = MINTER.recognise(MINTER.tool_call("session-1", TURN, 0))
+    minted = MINTER.recognise(tool_call(MINTER, "session-1", TURN, 0))
     assert minted is not None
     assert not minted.of("session-2")
 
@@ -117,7 +125,7 @@ def test_ids_of_one_turn_differ_by_kind_and_place_and_session() -> None:
 
 
 def test_ids_are_found_inside_a_longer_text() -> None:
-    first, second = MINTER.tool_call("s", TURN, 0), MINTER.tool_call("s", TURN, 1, prefix="fc_")
+    first, second = tool_call(MINTER, "s", TURN, 0), tool_call(MINTER, "s", TURN, 1, prefix="fc_")
     text = f"Calling tools: [{{'id': '{first}'}}], {first}|{second}, {second}x, x{first}"
     assert [minted.index for minted in MINTER.find(text)] == [0, 0, 1]
 
@@ -126,7 +134,7 @@ def test_a_turn_id_is_short_and_new_each_time() -> None:
     ids = {new_turn_id() for _ in range(1000)}
     assert len(ids) == 1000
     assert {len(turn) for turn in ids} == {16}
-    assert all(MINTER.recognise(MINTER.answer("s", turn)) for turn in ids)
+    assert all(MINTER.recognise(answer(MINTER, "s", turn)) for turn in ids)
 
 
 WRONG_TURNS = ["", "t1", TURN.upper(), TURN[:-1], TURN + "a", "abcdefghijklmno1", "é" * 16]
@@ -135,10 +143,10 @@ WRONG_TURNS = ["", "t1", TURN.upper(), TURN[:-1], TURN + "a", "abcdefghijklmno1"
 @pytest.mark.parametrize("turn", WRONG_TURNS)
 def test_only_turn_ids_of_ours_are_minted_into_others(turn: str) -> None:
     with pytest.raises(ValueError, match="turn"):
-        MINTER.tool_call("s", turn, 0)
+        tool_call(MINTER, "s", turn, 0)
 
 
 @pytest.mark.parametrize("index", [-1, INDEX_MAX + 1])
 def test_a_place_that_does_not_fit_is_refused(index: int) -> None:
     with pytest.raises(ValueError, match=TURN):
-        MINTER.tool_call("s", TURN, index)
+        tool_call(MINTER, "s", TURN, index)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from streams.adapters.gateway.keys import KeyRing
-from streams.adapters.gateway.minted import Minter
+from streams.adapters.gateway.minted import Kind, Minter
 from streams.adapters.gateway.secret import derived, secrets_from, secrets_of
 from streams.errors import BadSetting
 
@@ -67,4 +67,6 @@ def test_each_use_has_a_key_of_its_own() -> None:
     assert derived(secret, b"one") != derived(secret, b"two")
     ring, minter = KeyRing([secret]), Minter([secret])
     assert minter.recognise(ring.mint("s", 1)) is None
-    assert not ring.is_control(minter.answer("s", "abcdefghijklmnop"))
+    assert not ring.is_control(
+        minter.mint(Kind.ANSWER, "s", "abcdefghijklmnop", index=0, prefix="msg_")
+    )
