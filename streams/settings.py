@@ -171,9 +171,8 @@ class Settings:
     gateway_turns_max: int = 20_000
     """Calls of a session that sets no budget of its own."""
     gateway_context_tokens: int = 131_072
-    """Of prompt and answer together, where a session sets no budget."""
-    gateway_overflow: str = "length"
-    """A prompt beyond that is answered as `length`, or refused so that clients compact."""
+    """The model's window, prompt and answer together. A prompt beyond it is refused, so that
+    clients compact; one beyond a session's own budget is answered as `length`."""
     gateway_max_new_tokens: int = 4_096
     """Of an answer, where the client does not say."""
     gateway_keep_alive_s: float = 15.0
@@ -317,7 +316,6 @@ def _check_words(settings: Settings) -> None:
         "sasl_mechanism": _SASL,
         "compression": _COMPRESSION,
         "profile": tuple(PROFILES),
-        "gateway_overflow": ("length", "refuse"),
     }
     for name, allowed in choices.items():
         if getattr(settings, name) not in allowed:

@@ -1,32 +1,51 @@
-"""Who calls: the main agent, a sub-agent, a compaction, a side call. Only a client knows.
+"""Who calls: the main agent, a sub-agent, a compaction, a side call.
 
-What is told decides whether a side call trains, so it is taken from headers that say it outright
-and never guessed from the shape of a request: a wrong guess would leave sampled tokens out.
+What is found decides whether a call trains, so a client's own word comes first, and the shape of
+a request only tells what it can hardly be mistaken in: a wrong guess leaves sampled tokens out.
 
     x-turnstream-request-class, x-turnstream-agent-id     for whoever writes the agent
-    x-claude-code-request-class, x-claude-code-agent-id   Claude Code, with its hint headers
+    x-claude-code-request-class, x-claude-code-agent-id   Claude Code; the class with hint headers
+    x-codex-turn-metadata, x-openai-subagent, thread-id   Codex
     x-parent-session-id, x-session-id                     opencode's sub-agents
 
-Invariant: a call whose client does not tell has no class.
+    by its shape a side call, in a session that calls with tools too: no tools, no history, and
+        another model than theirs      a title, a summary, a commit message
+        or an answer of one token      a probe
+
+Invariant: a call whose client does not tell, and whose shape fits an agent's, has no class.
 """
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import cast, get_args
+
+import msgspec
 
 from schemas.events import RequestClass
 from streams.adapters.dialects.calls import Call
 
-_AGENT_LENGTH_MAX = 200
+_WORD_LENGTH_MAX = 200
+_METADATA_LENGTH_MAX = 16_384
 _CLASSES = frozenset(get_args(RequestClass))
+
+
+class _CodexTurn(msgspec.Struct):
+    request_kind: str | None = None
+
+
+_CODEX_TURN = msgspec.json.Decoder(_CodexTurn)
 
 
 def told(call: Call, headers: Mapping[str, str]) -> Call:
     """The call with what its headers say."""
     named = _first(headers, "x-turnstream-request-class", "x-claude-code-request-class")
+    if named is None:
+        named = _codex_kind(headers)
     agent = _first(headers, "x-turnstream-agent-id", "x-claude-code-agent-id")
-    if agent is None and headers.get("x-parent-session-id"):
+    if agent is None and "x-parent-session-id" in headers:
         agent = _first(headers, "x-session-id")
+    if agent is None and "x-openai-subagent" in headers:
+        agent = _first(headers, "thread-id")
     if named is None and agent is None:
         return call
     request_class = cast(RequestClass, named) if named in _CLASSES else None
@@ -37,8 +56,31 @@ def told(call: Call, headers: Mapping[str, str]) -> Call:
     )
 
 
+def by_shape(call: Call, agent_models: Collection[str]) -> RequestClass | None:
+    """What the client tells, else the shape; `agent_models` are those of calls with tools."""
+    if call.request_class is not None:
+        return call.request_class
+    if not agent_models or call.tools or call.previous_id is not None:
+        return None
+    if any(message["role"] == "assistant" for message in call.messages):
+        return None
+    return "auxiliary" if call.model not in agent_models or call.max_tokens == 1 else None
+
+
+def _codex_kind(headers: Mapping[str, str]) -> str | None:
+    text = headers.get("x-codex-turn-metadata", "")
+    if not text or len(text) > _METADATA_LENGTH_MAX:
+        return None
+    try:
+        # Of a sub-agent's turn the other headers tell more.
+        kind = _CODEX_TURN.decode(text.encode(errors="replace")).request_kind
+    except ValueError:
+        return None
+    return "compaction" if kind == "compaction" else None
+
+
 def _first(headers: Mapping[str, str], *names: str) -> str | None:
     found = (headers.get(name, "").strip() for name in names)
     text = next((text for text in found if text), None)
     # Bytes that are no UTF-8 arrive as lone surrogates, which no record can hold.
-    return text if text and len(text) <= _AGENT_LENGTH_MAX and text.isprintable() else None
+    return text if text and len(text) <= _WORD_LENGTH_MAX and text.isprintable() else None

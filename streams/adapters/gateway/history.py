@@ -14,8 +14,9 @@ The token ids of all turns are stored once each, in the blocks that the processo
 Invariant: what is kept grows with what is new. `ids(turn, end)` is what the model saw and said.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any
 
 import msgspec
@@ -41,6 +42,9 @@ from streams.errors import BadEvent
 _READ = msgspec.json.Decoder(dict[str, Any]).decode
 WAYS_MAX = 64
 """Answers that say the same, and what follows each: so many are looked at side by side."""
+Named = Mapping[int, tuple[str, ...]]
+"""Ids of turns, by the place of the message that names them."""
+NOTHING_NAMED: Named = MappingProxyType({})
 Recognise = Callable[[str], str | None]
 """An id that a client carried, as the id of the turn it names; None if it is not ours."""
 
@@ -63,6 +67,8 @@ class Match:
     """The places of assistant messages that no turn is known for."""
     missing: tuple[str, ...] = ()
     """Turns that such messages name by our own ids: they are recorded, but not here."""
+    named: Named = field(default_factory=dict)
+    """The turns that messages of `rest` name beside the ids of their calls."""
 
 
 @dataclass(slots=True)
@@ -111,15 +117,21 @@ class History:
         tools_digest: str | None,
         *,
         after: RecordedTurn | None = None,
+        named: Named = NOTHING_NAMED,
     ) -> Match:
-        """The deepest turn that the messages go on from; `after` if they follow one as it is."""
+        """The deepest turn that the messages go on from; `after` if they follow one as it is.
+
+        `named` are the turns that a message says it comes from, by its place, beside the ids
+        of its calls.
+        """
         start = (after.node or after.place) if after else self.root
-        walked, node = _heard_before(start, messages)
+        walked, node = _heard_before(start, messages, named)
         ways: tuple[Node, ...] = (node,)
         kept: Kept | None = None
         for message in messages[walked:]:
-            if len(ways) > 1 or ways[0].heard != message:
-                found = [self._next(node, message) for node in ways]
+            names = named.get(walked, ())
+            if len(ways) > 1 or ways[0].heard != message or ways[0].heard_named != names:
+                found = [self._next(node, message, names) for node in ways]
                 further = tuple(node for leads, _ in found for node in leads)
                 if not further:
                     kept = next((part for _, part in found if part is not None), None)
@@ -134,23 +146,33 @@ class History:
             walked + at
             for at, message in enumerate(rest)
             if message["role"] == "assistant"
-            and self.turn_of(message) is None
+            and self.turn_of(message, named.get(walked + at, ())) is None
             and not (at == 0 and kept)
         ]
         return Match(
             node=node,
             rest=rest,
+            named={at - walked: names for at, names in named.items() if at >= walked},
             base=node.deepest_turn(tools_digest),
             kept=kept,
             twin=None if rest else node.twin(tools_digest),
             foreign=tuple(foreign),
-            missing=tuple(self._missing(messages[at] for at in foreign)),
+            missing=tuple(self._missing((messages[at], named.get(at, ())) for at in foreign)),
         )
 
-    def turn_of(self, message: Message) -> RecordedTurn | None:
-        """The turn whose answer a message repeats somewhere else, known by an id in it."""
-        found = (self._calls.get(carried) for carried in carried_ids(message))
+    def turn_of(self, message: Message, names: Sequence[str] = ()) -> RecordedTurn | None:
+        """The turn whose answer a message repeats somewhere else, known by an id with it."""
+        called = (self._calls.get(carried) for carried in carried_ids(message))
+        found = (*called, *(self.turns.get(name) for name in names))
         return next((turn for turn in found if turn is not None), None)
+
+    def named(self, carriers: Mapping[int, Sequence[str]]) -> Named:
+        """The turns that texts of ours name, for `find`."""
+        found = {
+            at: tuple(name for name in map(self.recognise, texts) if name is not None)
+            for at, texts in carriers.items()
+        }
+        return {at: tuple(dict.fromkeys(names)) for at, names in found.items() if names}
 
     def ids(self, turn: RecordedTurn, end: int) -> Ids:
         """The first `end` ids of a turn's prompt and output."""
@@ -208,29 +230,36 @@ class History:
                 return turn.node
         return step(node, message) or node.add(message)
 
-    def _next(self, node: Node, message: Message) -> tuple[tuple[Node, ...], Kept | None]:
+    def _next(
+        self, node: Node, message: Message, names: tuple[str, ...]
+    ) -> tuple[tuple[Node, ...], Kept | None]:
         """Where a request's message leads; if nowhere, what is left of an answer there."""
-        leads, kept = self._leads(node, message)
+        leads, kept = self._leads(node, message, names)
         if leads:
             recorded = leads[0].message
             # The recorded message in place of an equal one, so that one of them is kept.
             node.heard = recorded if recorded == message else message
+            node.heard_named = names
             node.heard_leads = leads
         return leads, kept
 
-    def _leads(self, node: Node, message: Message) -> tuple[tuple[Node, ...], Kept | None]:
+    def _leads(
+        self, node: Node, message: Message, names: tuple[str, ...]
+    ) -> tuple[tuple[Node, ...], Kept | None]:
         if message["role"] != "assistant":
             below = step(node, message)
             return ((below,) if below else ()), None
-        turns, kept = answers_at(node, message)
+        turns, kept = answers_at(
+            node, message, [self.turns[name] for name in names if name in self.turns]
+        )
         if turns:
             return tuple(turn.node for turn in turns if turn.node is not None), None
-        below = step(node, kept.cut.message if kept else self._recorded_form(message))
+        below = step(node, kept.cut.message if kept else self._recorded_form(message, names))
         return ((below,), None) if below else ((), kept)
 
-    def _recorded_form(self, message: Message) -> Message:
+    def _recorded_form(self, message: Message, names: Sequence[str]) -> Message:
         """An assistant's message as recorded, if it repeats an answer from another place."""
-        turn = self.turn_of(message)
+        turn = self.turn_of(message, names)
         if turn is None or turn.node is None or turn.node.message is None:
             return message
         found = compare(message, turn.node.message)
@@ -238,18 +267,19 @@ class History:
             return found.message
         return turn.node.message if found else message
 
-    def _missing(self, messages: Iterable[Message]) -> list[str]:
-        named = (
-            self.recognise(carried) for message in messages for carried in carried_ids(message)
-        )
-        return list(dict.fromkeys(turn for turn in named if turn and turn not in self.turns))
+    def _missing(self, messages: Iterable[tuple[Message, Sequence[str]]]) -> list[str]:
+        said = ((*map(self.recognise, carried_ids(message)), *names) for message, names in messages)
+        unknown = (turn for turns in said for turn in turns if turn and turn not in self.turns)
+        return list(dict.fromkeys(unknown))
 
 
-def _heard_before(node: Node, messages: Sequence[Message]) -> tuple[int, Node]:
+def _heard_before(node: Node, messages: Sequence[Message], named: Named) -> tuple[int, Node]:
     """How many of the messages the client said before, with one meaning, and where they lead."""
     walked = 0
     for message in messages:
         if node.heard != message or len(node.heard_leads) > 1:
+            break
+        if node.heard_named != named.get(walked, ()):
             break
         node = node.heard_leads[0]
         walked += 1

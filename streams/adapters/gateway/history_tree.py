@@ -7,6 +7,7 @@ Invariant: a node's message never changes, and the path to a node is exactly the
 the messages it stands for.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -55,6 +56,8 @@ class Node:
     children: "dict[object, list[Node]] | None" = None
     heard: Message | None = None
     """What the client said last at this place, in its own spelling: it mostly says it again."""
+    heard_named: tuple[str, ...] = ()
+    """The turns it named with that."""
     heard_leads: "tuple[Node, ...]" = ()
     """Where that led: to one answer, or to any of several that say the same."""
 
@@ -165,18 +168,23 @@ def same_answer(node: Node, message: Message) -> RecordedTurn | None:
     return None
 
 
-def answers_at(node: Node, message: Message) -> tuple[list[RecordedTurn], Kept | None]:
+def answers_at(
+    node: Node, message: Message, named: "Sequence[RecordedTurn]" = ()
+) -> tuple[list[RecordedTurn], Kept | None]:
     """The turns at a place whose answer a message is; without any, one that it is cut from.
 
-    By the ids it carries; else the newest first, and only those with its reasoning if there
-    are any: a client that dropped it may mean each of the others.
+    By the ids it carries, or by the turns `named` beside it; else the newest first, and only
+    those with its reasoning if there are any: a client that dropped it may mean each of the
+    others.
     """
     answers = node.answers
     if answers is None:
         return [], None
-    for carried in carried_ids(message):
-        turn = answers.calls.get(carried)
-        found = compare(message, _form(turn, node)) if turn is not None else None
+    called = (answers.calls.get(carried) for carried in carried_ids(message))
+    here = (turn for turn in named if turn.place is node or turn in answers.joined)
+    for turn in (*called, *here):
+        known = turn is not None and turn.node is not None
+        found = compare(message, _form(turn, node)) if turn is not None and known else None
         if turn is not None and found is not None:
             return ([turn], None) if isinstance(found, Whole) else ([], Kept(turn, found))
     exact: list[RecordedTurn] = []

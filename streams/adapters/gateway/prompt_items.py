@@ -65,11 +65,11 @@ class Items:
         kept = self._match.kept
         if at == 0 and kept is not None:
             return self._beginning(kept.turn, kept.cut)
-        return self._elsewhere(message)
+        return self._elsewhere(message, self._match.named.get(at, ()))
 
-    def _elsewhere(self, message: Message) -> Item:
+    def _elsewhere(self, message: Message, names: Sequence[str] = ()) -> Item:
         """A message that may repeat an answer given at another place."""
-        turn = self._history.turn_of(message)
+        turn = self._history.turn_of(message, names)
         if turn is None or turn.node is None or turn.node.message is None:
             return Item(message)
         found = compare(message, turn.node.message)

@@ -133,7 +133,12 @@ def build(call: Call, history: History, renderer: Renderer) -> BuiltPrompt:
             that this session has not given.
     """
     digest = tools_digest(call.tools)
-    match = history.find(call.messages, digest, after=_previous(call, history))
+    match = history.find(
+        call.messages,
+        digest,
+        after=_previous(call, history),
+        named=history.named(call.carriers),
+    )
     if match.twin is not None:
         return _again(match, match.twin, history, renderer)
     items = Items(match, history, renderer, call.tools)

@@ -23,6 +23,7 @@ from schemas.events import Event, Sampling, Turn, TurnUndelivered
 from schemas.record import NOT_GIVEN, Octets, json_text
 from streams.adapters.dialects.calls import Call, Message
 from streams.adapters.engines.interface import Sampling as Drawn
+from streams.adapters.gateway.classing import by_shape
 from streams.adapters.gateway.metrics import Metrics
 from streams.adapters.gateway.prompts import BuiltPrompt
 from streams.adapters.gateway.sampled import Sampled
@@ -182,7 +183,7 @@ class Publisher:
             source=self.source,
             seq=seq,
             prev=session.prev,
-            request_class=done.call.request_class,
+            request_class=by_shape(done.call, session.agent_models),
             agent_id=done.call.agent_id,
             model=done.call.model,
             prompt_messages=tuple(json_text(message) for message in prompt.suffix_messages),

@@ -58,6 +58,8 @@ class Session:
     place: tuple[int, int] | None = None
     """Partition, and how far its events were read."""
     running: dict[str, UnderWay] = field(default_factory=dict)
+    agent_models: set[str] = field(default_factory=set)
+    """What models the calls with tools ask for."""
     tools_sent: set[str] = field(default_factory=set)
     """Digests of tool lists that stand in the log."""
     undelivered: set[str] = field(default_factory=set)

@@ -213,6 +213,8 @@ def _take(session: Session, entry: Entry) -> None:
                 session.undelivered.add(event.turn_id)
             if event.tools and event.tools_digest:
                 session.tools_sent.add(event.tools_digest)
+            if event.tools_digest and event.model:
+                session.agent_models.add(event.model)
         elif isinstance(event, TurnUndelivered):
             session.number(event.source, event.seq)
             if event.turn_id is not None:

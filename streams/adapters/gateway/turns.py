@@ -207,19 +207,20 @@ class RunningTurn:
                 self._parts.publisher.undelivered(session, turn_id)
 
     def _sampling(self, prompt: BuiltPrompt) -> Sampling | None:
-        """How it is sampled; None if the context is full."""
+        """How it is sampled; None if the session has used up its context."""
         parts, session = self._parts, self._session
         sampling, ignored = drawn(
             self.call, session.pins, trains=session.trains, logprobs=parts.engine.logprobs
         )
         for name in ignored:
             parts.metrics.count(f"ignored_sampling:{name}")
-        window = session.budget("context_tokens") or parts.settings.gateway_context_tokens
-        left = window - len(prompt.ids)
-        if left <= 0:
-            if parts.settings.gateway_overflow == "refuse":
-                raise ContextOverflow(len(prompt.ids), window)
+        window = parts.settings.gateway_context_tokens
+        budget = session.budget("context_tokens") or window
+        left = min(window, budget) - len(prompt.ids)
+        if left <= 0 and budget < window:
             return None
+        if left <= 0:
+            raise ContextOverflow(len(prompt.ids), window)
         asked = self.call.max_tokens or parts.settings.gateway_max_new_tokens
         return dataclasses.replace(
             sampling,

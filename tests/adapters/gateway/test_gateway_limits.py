@@ -47,10 +47,12 @@ async def test_a_call_that_was_refused_uses_no_turn(world: World) -> None:
 
 
 @pytest.mark.parametrize("stream", [False, True])
-def test_a_full_context_is_an_answer_cut_by_length(tmp_path: Any, stream: bool) -> None:
-    @played(otherwise=ANY, gateway_context_tokens=40)
+def test_a_session_whose_context_is_used_up_gets_answers_cut_by_length(
+    tmp_path: Any, stream: bool
+) -> None:
+    @played(otherwise=ANY)
     async def story(world: World) -> None:
-        agent = await world.open()
+        agent = await world.open(budgets={"context_tokens": 40})
         await agent.ask(user("Hi"))
         asked = len(world.engine.journal)
         agent.stream = stream
@@ -63,8 +65,8 @@ def test_a_full_context_is_an_answer_cut_by_length(tmp_path: Any, stream: bool) 
     story(tmp_path)
 
 
-@played(otherwise=ANY, gateway_overflow="refuse", gateway_context_tokens=40)
-async def test_a_full_context_may_be_refused_so_that_clients_compact(world: World) -> None:
+@played(otherwise=ANY, gateway_context_tokens=40)
+async def test_a_prompt_beyond_the_window_is_refused_so_that_clients_compact(world: World) -> None:
     agent = await world.open()
     with pytest.raises(openai.BadRequestError) as caught:
         await agent.ask(user("word " * 50))
