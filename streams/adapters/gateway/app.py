@@ -193,6 +193,7 @@ class Api:
                 response = web.Response(body=body, content_type=dialect.BODY_TYPE)
                 await response.prepare(request)
                 await response.write_eof()
+                turn.delivered()
                 self._parts.metrics.count("answers:200")
                 return response
 
@@ -215,6 +216,8 @@ class Api:
                 self._parts.metrics.count("answers:200")
                 if isinstance(out, CallRefused):
                     self._say(out, turn)
+                else:
+                    turn.delivered()
                 return response
             if data:
                 await response.write(data)

@@ -254,6 +254,9 @@ class History:
         )
         if turns:
             return tuple(turn.node for turn in turns if turn.node is not None), None
+        part = same_answer(node, kept.cut.message) if kept else None
+        if part is not None and part.node is not None:
+            return (part.node,), None
         below = step(node, kept.cut.message if kept else self._recorded_form(message, names))
         return ((below,), None) if below else ((), kept)
 

@@ -64,6 +64,8 @@ class BuiltPrompt:
     """The request's assistant messages that no turn is known for."""
     missing: tuple[str, ...]
     """Turns of ours that those name: they are recorded, but were not known here."""
+    cut: Message | None = None
+    """What the client kept of the base's answer, if not all of it."""
     lent: tuple[str, ...] = ()
     """Turns whose tokens stand in the prompt as context, elsewhere than they were sampled."""
 
@@ -167,6 +169,7 @@ def build(call: Call, history: History, renderer: Renderer) -> BuiltPrompt:
         tools_digest=digest,
         foreign=match.foreign,
         missing=match.missing,
+        cut=match.kept.cut.message if start and match.kept and items.cut else None,
         lent=tuple(items.lent),
     )
 

@@ -18,13 +18,17 @@ import dataclasses
 import time
 from typing import Any
 
+import msgspec
+
 from schemas import codec
 from schemas.events import Event, Sampling, Turn, TurnUndelivered
 from schemas.record import NOT_GIVEN, Octets, json_text
 from streams.adapters.dialects.calls import Call, Message
 from streams.adapters.engines.interface import Sampling as Drawn
 from streams.adapters.gateway.classing import by_shape
+from streams.adapters.gateway.keeping import part_of
 from streams.adapters.gateway.metrics import Metrics
+from streams.adapters.gateway.minted import new_turn_id
 from streams.adapters.gateway.prompts import BuiltPrompt
 from streams.adapters.gateway.sampled import Sampled
 from streams.adapters.gateway.session import Session
@@ -84,24 +88,46 @@ class Publisher:
             LogError: it may be there or not; a `turn_undelivered` follows by itself.
             TooLarge: it does not fit; likewise.
         """
+        return await self._hand_over(session, self._event(session, done))
+
+    async def kept(self, session: Session, turn_id: str, length: int, message: Message) -> bool:
+        """Publish the part of a broken answer that the client went on from, if it is such a one.
+
+        Raises:
+            LogError: as for a whole turn.
+        """
+        if turn_id not in session.undelivered or length <= 0:
+            return False
+        event = session.doubtful.take(turn_id)
+        if event is None:
+            return False
+        part = part_of(event, length, message, turn_id=new_turn_id())
+        await self._hand_over(session, msgspec.structs.replace(part, **self._place(session)))
+        return True
+
+    def _place(self, session: Session) -> dict[str, Any]:
         seq = session.sources.get(self.source, 0) + 1
-        event = self._event(session, done, seq)
+        return {"source": self.source, "seq": seq, "prev": session.prev}
+
+    async def _hand_over(self, session: Session, event: Turn) -> Position:
+        assert event.seq is not None, "a gateway numbers its turns"
         value = codec.to_msgpack(event)
         codec.from_msgpack(value)  # every check of a reader's
         session.history.record(event)
-        session.number(self.source, seq)
-        if not done.delivered:
-            session.undelivered.add(done.turn_id)
+        session.number(self.source, event.seq)
+        session.doubtful.add(event)
+        if not event.delivered:
+            session.undelivered.add(event.turn_id)
         try:
-            position = await self._publish(session.session_id, value, done.turn_id)
+            position = await self._publish(session.session_id, value, event.turn_id)
         except BaseException:
-            self._owe(session, done.turn_id, seq)
+            self._owe(session, event.turn_id, event.seq)
             raise
-        session.history.acknowledge(done.turn_id, position.offset)
+        session.history.acknowledge(event.turn_id, position.offset)
         session.prev = position.offset
         session.newest = (position.offset, int(time.time() * 1000))
-        if done.prompt.tools_digest is not None:
-            session.tools_sent.add(done.prompt.tools_digest)
+        if event.tools_digest is not None:
+            session.tools_sent.add(event.tools_digest)
         return position
 
     async def event(self, session_id: str, event: Event) -> Position:
@@ -174,15 +200,13 @@ class Publisher:
                     await asyncio.wait_for(self._log_is_back.wait(), wait_s)
                 wait_s = min(2 * wait_s, most_s)
 
-    def _event(self, session: Session, done: Done, seq: int) -> Turn:
+    def _event(self, session: Session, done: Done) -> Turn:
         prompt, sampled, drawn = done.prompt.published(), done.sampled, done.drawn
         new_tools = prompt.tools_digest not in session.tools_sent and done.call.tools
         return Turn(
             session_id=session.session_id,
             turn_id=done.turn_id,
-            source=self.source,
-            seq=seq,
-            prev=session.prev,
+            **self._place(session),
             request_class=by_shape(done.call, session.agent_models),
             agent_id=done.call.agent_id,
             model=done.call.model,

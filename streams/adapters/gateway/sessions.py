@@ -207,6 +207,7 @@ def _take(session: Session, entry: Entry) -> None:
             session.opened, session.opened_at = event, entry.position
         elif isinstance(event, Turn):
             session.history.record(event, position=offset)
+            session.doubtful.add(event)
             session.prev = offset
             session.number(event.source, event.seq)
             if not event.delivered:

@@ -19,7 +19,7 @@ import time
 from collections.abc import Sequence
 
 from schemas.bad_record import BadRecord
-from streams.adapters.dialects.calls import Answer, Call, CallRefused, Piece, Usage
+from streams.adapters.dialects.calls import Answer, Call, CallRefused, Message, Piece, Usage
 from streams.adapters.dialects.common import ContextOverflow
 from streams.adapters.dialects.dialect import AnswerNames, Dialect
 from streams.adapters.engines.interface import Engine, EngineError, Sampling
@@ -186,9 +186,21 @@ class RunningTurn:
             if session.ended is not None:
                 raise ended_refusal()
             prompt = build(self.call, session.history, parts.renderer)
+        if prompt.cut is not None and await self._keep(prompt, prompt.cut):
+            prompt = build(self.call, session.history, parts.renderer)
         self.prompt_digest = prompt.prompt_digest
         self._supersede(prompt)
         return prompt
+
+    async def _keep(self, prompt: BuiltPrompt, cut: Message) -> bool:
+        """Whether the client goes on from a part of a broken answer, which is recorded now."""
+        assert prompt.base is not None, "what is cut has a base"
+        base, length = prompt.base, prompt.kept_ids - prompt.base.prompt_len
+        return await self._parts.publisher.kept(self._session, base.turn_id, length, cut)
+
+    def delivered(self) -> None:
+        """The client has been given the end."""
+        self._session.doubtful.take(self.turn_id)
 
     def _supersede(self, prompt: BuiltPrompt) -> None:
         """Of several answers to one request, the client goes on from one: it has no other.
