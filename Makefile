@@ -29,7 +29,7 @@ $(READY): requirements.txt pyproject.toml
 	@$(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation --offline -e .
 	@touch $(READY)
 
-demo: $(READY) ## an agent's run through log and processor to samples, then under other rules
+demo: $(READY) ## an agent through the gateway to its sample, then a harder run under other rules
 	@tools/demo
 
 # Some tests start a real broker; its jars are fetched once, into .venv.

@@ -84,8 +84,10 @@ async def _run(
         async with open_log(settings, create=True) as log:
             await log.end_positions(settings.turns_topic)  # a file that is no log says so now
             async with Gateway(settings, log, engine, renderer, secrets) as running:
+                here = f" at {running.local_url}" if running.local_url != running.base_url else ""
                 click.echo(
-                    f"{WHO}: {running.base_url}, engine {engine.name}, log {log_name(settings)}, "
+                    f"{WHO}: {running.base_url}{here}, engine {engine.name}, "
+                    f"log {log_name(settings)}, "
                     f"prompts {renderer.fingerprint}"
                 )
                 await stop.wait()

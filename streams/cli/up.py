@@ -19,6 +19,7 @@ import click
 
 from streams.adapters.client import AsyncSession, ControlRefused, GatewayAway, Turnstream
 from streams.adapters.engines.interface import Engine
+from streams.adapters.engines.scripted import ScriptedEngine
 from streams.adapters.gateway.rendering import Renderer
 from streams.adapters.gateway.secret import Secrets
 from streams.adapters.gateway.server import Gateway
@@ -114,8 +115,10 @@ def _chosen(engine: str | None, tokenizer: Path | None, data: Path, port: int | 
     renderer = open_renderer(folder)
     opened = open_engine(engine or SCRIPTED, renderer)
     what = opened.name
+    if isinstance(opened, ScriptedEngine):
+        what += ": answers from a script, not from a model"
     if engine is None:
-        what += ": answers from a script, not from a model; --engine names another"
+        what += "; --engine names another"
     notes = [("engine", what), ("tokenizer", f"{folder}{found}"), ("log", settings.log)]
     return Chosen(settings, open_secrets(settings), opened, renderer, notes)
 
@@ -175,10 +178,7 @@ async def _until(
     stop: asyncio.Event, working: asyncio.Task[None], gateway: Gateway, chosen: Chosen
 ) -> None:
     # A URL for agents elsewhere may not lead back here.
-    settings = chosen.settings
-    here = f"http://{settings.gateway_host}:{settings.gateway_port}"
-    url = gateway.base_url if settings.gateway_url is None else here
-    control = Turnstream(url, gateway.keys.control_key, patience_s=_CONTROL_S)
+    control = Turnstream(gateway.local_url, gateway.keys.control_key, patience_s=_CONTROL_S)
     session = await control.session(session_id=f"try-{uuid.uuid4().hex[:12]}").__aenter__()
     click.echo(told(gateway, session, chosen))
     stopping = asyncio.ensure_future(stop.wait())
@@ -204,7 +204,8 @@ def told(gateway: Gateway, session: AsyncSession, chosen: Chosen) -> str:
         where = f"from {PREFIX}GATEWAY_CONTROL_KEY"
     elif chosen.settings.gateway_secret is not None:
         where = f"derived from {PREFIX}GATEWAY_SECRET"
-    notes = "\n".join(f"  {name:<10} {text}" for name, text in chosen.notes)
+    here = [("listens on", gateway.local_url)] if gateway.local_url != url else []
+    notes = "\n".join(f"  {name:<10} {text}" for name, text in [*here, *chosen.notes])
     exports = "\n".join(f"  export {name}={value}" for name, value in session.env.items())
     return f"""turnstream is up on {url}
 {notes}

@@ -3,6 +3,9 @@
     prompt ──► ids, ids, abort          stopped for new weights
     prompt + ids ──► ids, ids, stop     gone on with, in the same turn
 
+An engine that stops a generation before it has sampled a token of it is paused for, longer each
+time, and given up in the end: it would be asked in a circle.
+
 Invariant: what is sampled is one sequence of ids; whoever is told to stop has stopped the engine
 too when it returns.
 """
@@ -19,9 +22,8 @@ from schemas.record import Ids
 from streams.adapters.engines.interface import Engine, EngineError, Generation, Sampling
 from streams.adapters.gateway.sampled import Sampled
 
-_FRUITLESS_MAX = 20
-"""How often in a row an engine may stop a generation before it has sampled a token."""
-_FRUITLESS_WAIT_S = (0.05, 2.0)
+PAUSES_S = (0.05, 0.1, 0.2, 0.4, 0.8, 1.6, *[2.0] * 13)
+"""After each stop in a row that came before a token was sampled; then the engine is given up."""
 _ABORT_S = 5.0
 
 Feed = Callable[[Sequence[int]], None]
@@ -30,8 +32,17 @@ Feed = Callable[[Sequence[int]], None]
 class Generating:
     """The sampling of one turn."""
 
-    def __init__(self, engine: Engine, routing_key: str, sampled: Sampled, feed: Feed) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        routing_key: str,
+        sampled: Sampled,
+        feed: Feed,
+        *,
+        pauses_s: Sequence[float] = PAUSES_S,
+    ) -> None:
         """`feed` gets the ids as they come."""
+        self._pauses_s = pauses_s
         self._engine = engine
         self._routing_key = routing_key
         self._sampled = sampled
@@ -74,8 +85,8 @@ class Generating:
 
     async def _all(self, prompt: Ids, sampling: Sampling) -> None:
         sampled, most = self._sampled, sampling.max_new_tokens
-        fruitless, (wait_s, most_wait_s) = 0, _FRUITLESS_WAIT_S
-        while fruitless < _FRUITLESS_MAX:
+        pauses_s = iter(self._pauses_s)
+        while True:
             before = len(sampled.ids)
             ids = np.concatenate([prompt, sampled.output_ids]) if before else prompt
             await self._once(ids, dataclasses.replace(sampling, max_new_tokens=most - before))
@@ -85,14 +96,14 @@ class Generating:
                 sampled.finish = "length"
                 return
             # Stopped for new weights: go on from what was sampled.
-            self.continued += 1
-            if len(sampled.ids) == before:
-                fruitless += 1
-                await asyncio.sleep(wait_s)
-                wait_s = min(2 * wait_s, most_wait_s)
+            if len(sampled.ids) > before:
+                pauses_s = iter(self._pauses_s)
             else:
-                fruitless, wait_s = 0, _FRUITLESS_WAIT_S[0]
-        raise EngineError("the engine stops the generation again and again")
+                pause_s = next(pauses_s, None)
+                if pause_s is None:
+                    raise EngineError("the engine stops the generation again and again")
+                await asyncio.sleep(pause_s)
+            self.continued += 1
 
     async def _once(self, ids: Ids, sampling: Sampling) -> None:
         self._request_id = uuid.uuid4().hex

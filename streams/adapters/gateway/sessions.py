@@ -31,6 +31,7 @@ _READ_BYTES_MAX = 256 << 20
 """Of one session's events; the processor's own budget for a session."""
 GONE = "this session's events are no longer in the log: open a new session"
 ENDED = "this session has ended: open a new one"
+TOO_LARGE = "this session is too large to be read back from the log: end it, open a new one"
 OTHER_RENDERING = (
     "this session was begun with another tokenizer or template: end it, open a new one"
 )
@@ -181,7 +182,7 @@ class Sessions:
                         size_bytes += len(entry.value or b"")
                         _take(session, entry)
                 if size_bytes > _READ_BYTES_MAX:
-                    raise _gone()
+                    raise CallRefused(410, TOO_LARGE, kind="session_gone", code="session_gone")
         finally:
             await reader.close()
         session.place = (partition, end)
