@@ -131,5 +131,5 @@ def test_the_lock_is_up_to_date_with_what_the_project_asks_for() -> None:
 
 def test_the_heavy_packages_stay_out_of_the_lock() -> None:
     extras = PROJECT["project"]["optional-dependencies"]
-    assert {"torch", "trackio", "anthropic"}.isdisjoint(locked())
+    assert {"torch", "trackio"}.isdisjoint(locked())
     assert {"train", "trackio", "export", "sdks"} == set(extras)

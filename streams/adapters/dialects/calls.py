@@ -64,6 +64,11 @@ class Call:
     ids of its items. Those of calls stand in the calls."""
 
     @property
+    def callable_tools(self) -> tuple[Tool, ...]:
+        """All that the model may call."""
+        return (*self.tools, *self.deferred_tools)
+
+    @property
     def prefill(self) -> bool:
         """Whether the answer has to go on from the last message."""
         return bool(self.messages) and self.messages[-1]["role"] == "assistant"

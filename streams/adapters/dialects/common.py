@@ -13,14 +13,19 @@ is read can be written again: it is text without lone surrogates, nested no deep
 import json
 import re
 from collections.abc import Iterable
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import msgspec
 
 from schemas.json_lines import NESTING_MAX, too_deep
-from streams.adapters.dialects.calls import CallRefused
+from streams.adapters.dialects.calls import CallRefused, Tool
 
 T = TypeVar("T")
+
+Int64 = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
+Tokens = Annotated[int, msgspec.Meta(ge=1, le=2**63 - 1)]
+NotNegative = Annotated[float, msgspec.Meta(ge=0)]
+Share = Annotated[float, msgspec.Meta(ge=0, le=1)]
 
 JSON_TYPE = "application/json"
 EVENTS_TYPE = "text/event-stream; charset=utf-8"
@@ -125,6 +130,17 @@ def read_arguments(arguments: str | dict[str, Any] | None) -> dict[str, Any] | s
         return arguments
 
 
+def function_tool(name: str, description: str | None, schema: Any, param: str) -> Tool:
+    """A function that can be called; `param` is where its arguments are described."""
+    function: dict[str, Any] = {"name": name}
+    if description is not None:
+        function["description"] = description
+    if schema is not None:
+        check_nesting(schema, param)
+        function["parameters"] = schema
+    return {"type": "function", "function": function}
+
+
 def check_nesting(value: Any, param: str) -> None:
     """Refuse what a record could not hold."""
     if too_deep(_AROUND + _WRITE(value)):
@@ -152,6 +168,12 @@ _OMITTED = {
     **dict.fromkeys(("video_url", "input_video", "video"), "[video omitted]"),
 }
 AUDIO_OMITTED = _OMITTED["audio"]
+IMAGE_OMITTED = _OMITTED["image"]
+
+
+def omitted(kind: str) -> str | None:
+    """What stands for a part that is no text; None if such a part is not known."""
+    return _OMITTED.get(kind)
 
 
 def flatten(content: Content, param: str, *, between: str = "\n") -> tuple[str, int]:

@@ -13,18 +13,14 @@ dropped.
 """
 
 from collections.abc import Sequence
-from typing import Annotated, Any
+from typing import Any
 
 import msgspec
 
 from streams.adapters.dialects.calls import Call, Tool
-from streams.adapters.dialects.common import check_nesting, read_body, refused
+from streams.adapters.dialects.common import Tokens, check_nesting, read_body, refused
 from streams.adapters.dialects.openai_chat_messages import GivenMessage, read_messages
-
-_Int64 = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
-_Tokens = Annotated[int, msgspec.Meta(ge=1, le=2**63 - 1)]
-_NotNegative = Annotated[float, msgspec.Meta(ge=0)]
-_Share = Annotated[float, msgspec.Meta(ge=0, le=1)]
+from streams.adapters.dialects.openai_sampling import SamplingFields, read_sampling, read_stop
 
 
 class _Function(msgspec.Struct):
@@ -60,41 +56,21 @@ class _StreamOptions(msgspec.Struct):
     include_usage: bool | None = None
 
 
-class _Request(msgspec.Struct):
+class _Request(SamplingFields, kw_only=True):
     model: str
     messages: list[GivenMessage]
     tools: list[_Tool] | None = None
     tool_choice: str | _Choice | None = None
     parallel_tool_calls: bool | None = None
     response_format: _ResponseFormat | None = None
-    stop: str | list[str] | None = None
-    max_completion_tokens: _Tokens | None = None
-    max_tokens: _Tokens | None = None
+    max_completion_tokens: Tokens | None = None
+    max_tokens: Tokens | None = None
     stream: bool | None = None
     stream_options: _StreamOptions | None = None
     n: int | None = None
 
-    temperature: _NotNegative | None = None
-    top_p: _Share | None = None
-    top_k: _Int64 | None = None
-    min_p: _Share | None = None
-    frequency_penalty: float | None = None
-    presence_penalty: float | None = None
-    repetition_penalty: _NotNegative | None = None
-    seed: _Int64 | None = None
-
     functions: Any = None
     function_call: Any = None
-    logit_bias: Any = None
-    bad_words: Any = None
-    guided_choice: Any = None
-    guided_grammar: Any = None
-    guided_json: Any = None
-    guided_regex: Any = None
-    ignore_eos: Any = None
-    min_tokens: Any = None
-    stop_token_ids: Any = None
-    structured_outputs: Any = None
 
     audio: Any = None
     chat_template_kwargs: Any = None
@@ -107,30 +83,6 @@ class _Request(msgspec.Struct):
 
 _REQUEST = msgspec.json.Decoder(_Request)
 
-_SAMPLING = (
-    "temperature",
-    "top_p",
-    "top_k",
-    "min_p",
-    "frequency_penalty",
-    "presence_penalty",
-    "repetition_penalty",
-    "seed",
-)
-# The recorded turn has no field that would say so, and its logprobs would be of another
-# distribution than the one that was asked for.
-_BENDS_SAMPLING = (
-    "logit_bias",
-    "bad_words",
-    "guided_choice",
-    "guided_grammar",
-    "guided_json",
-    "guided_regex",
-    "ignore_eos",
-    "min_tokens",
-    "stop_token_ids",
-    "structured_outputs",
-)
 _NO_EFFECT = (
     "audio",
     "chat_template_kwargs",
@@ -151,10 +103,9 @@ def read_call(body: bytes) -> Call:
     """
     request = read_body(_REQUEST, body)
     _refuse_what_is_not_carried(request)
+    sampling = read_sampling(request)
     messages, placeholders = read_messages(request.messages)
     tools = tuple(_read_tool(tool, f"tools[{i}]") for i, tool in enumerate(request.tools or ()))
-    given = {name: getattr(request, name) for name in _SAMPLING}
-    stop = [request.stop] if isinstance(request.stop, str) else request.stop or ()
     return Call(
         model=request.model,
         messages=messages,
@@ -162,9 +113,9 @@ def read_call(body: bytes) -> Call:
         tool_choice=_read_tool_choice(request.tool_choice, tools),
         parallel_tool_calls=request.parallel_tool_calls is not False,
         response_schema=_read_response_format(request.response_format),
-        stop=tuple(text for text in stop if text),
+        stop=read_stop(request),
         max_tokens=request.max_completion_tokens or request.max_tokens,
-        sampling={name: value for name, value in given.items() if value is not None},
+        sampling=sampling,
         stream=request.stream is True,
         stream_usage=request.stream_options is not None
         and request.stream_options.include_usage is True,
@@ -180,11 +131,6 @@ def _refuse_what_is_not_carried(request: _Request) -> None:
         raise refused("functions", "is not supported; send `tools`")
     if request.function_call not in (None, "auto", "none"):
         raise refused("function_call", "is not supported; send `tool_choice`")
-    for name in _BENDS_SAMPLING:
-        if getattr(request, name):
-            raise refused(
-                name, "changes which tokens are sampled and is not supported; leave it out"
-            )
 
 
 def _read_tool(tool: _Tool, param: str) -> Tool:

@@ -2,6 +2,7 @@
 
     POST  /v1/chat/completions             key as bearer or x-api-key
     POST  /s/KEY/v1/chat/completions       or in the path
+    POST  /v1/messages   /v1/responses     likewise, and whatever other dialects serve
     GET   /v1/models   /healthz   /readyz   /metrics
     POST  /control/...                     see `control`
 
@@ -15,10 +16,12 @@ from collections.abc import Awaitable, Callable, Sequence
 
 from aiohttp import web
 
+from streams.adapters.dialects import anthropic, openai_chat, openai_responses
 from streams.adapters.dialects.calls import Answer, Call, CallRefused, Piece
-from streams.adapters.dialects.dialect import AnswerStream, Dialect
+from streams.adapters.dialects.dialect import AnswerStream, CountingDialect, Dialect, Route
 from streams.adapters.gateway.classing import told
 from streams.adapters.gateway.keys import BadKey, KeyRing, SessionKey
+from streams.adapters.gateway.prompts import build
 from streams.adapters.gateway.session import Session
 from streams.adapters.gateway.sessions import ended_refusal
 from streams.adapters.gateway.turns import Parts, RunningTurn
@@ -29,6 +32,9 @@ _RETRY_STATUSES = {429, 500, 502, 503, 529}
 _FINAL_STATUSES = {401, 403, 409, 410, 413}
 """The same request gets the same answer: clients that ask headers do not try again."""
 _GONE = (ConnectionError, asyncio.CancelledError)
+DIALECTS: tuple[Dialect, ...] = (openai_chat, anthropic, openai_responses)
+"""The first is for those whose request does not tell."""
+COUNTING: tuple[CountingDialect, ...] = (anthropic, openai_responses)
 UNKNOWN_KEY = "unknown or expired key: open a session with the control API for a new one"
 GOING_DOWN = "this gateway is going down: try again"
 
@@ -38,13 +44,12 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 class Api:
     """The routes that agents use."""
 
-    def __init__(
-        self, parts: Parts, keys: KeyRing, dialects: Sequence[Dialect], models: Sequence[str]
-    ) -> None:
+    def __init__(self, parts: Parts, keys: KeyRing, models: Sequence[str]) -> None:
         """Nothing is served yet."""
         self._parts = parts
         self._keys = keys
-        self._dialects = dialects
+        self._dialects = DIALECTS
+        self._counting = COUNTING
         self._models = models
         self._turns: set[RunningTurn] = set()
         self.draining = False
@@ -56,19 +61,17 @@ class Api:
 
     def routes(self) -> list[web.RouteDef]:
         """Of every dialect, with the key in a header or in the path."""
-        found: list[web.RouteDef] = []
+        served: dict[Route, Handler] = {}
         for dialect in self._dialects:
-            for method, path in dialect.ROUTES:
-                handler = self._calls(dialect)
-                found += [
-                    web.route(method, path, handler),
-                    web.route(method, "/s/{key}" + path, handler),
-                ]
-        dialect = self._dialects[0]
-        method, path = dialect.MODELS_ROUTE
-        models = self._models_of(dialect)
-        found += [web.route(method, path, models), web.route(method, "/s/{key}" + path, models)]
-        return found
+            served |= dict.fromkeys(dialect.ROUTES, self._calls(dialect))
+            served[dialect.MODELS_ROUTE] = self._listed
+        for dialect in self._counting:
+            served |= dict.fromkeys(dialect.COUNT_ROUTES, self._counts(dialect))
+        return [
+            web.route(method, prefix + path, handler)
+            for (method, path), handler in served.items()
+            for prefix in ("", "/s/{key}")
+        ]
 
     async def drain(self, seconds: float) -> int:
         """Take no new call and let those under way end; how many are left."""
@@ -97,15 +100,37 @@ class Api:
         except Exception as error:
             self._parts.metrics.failure(None, None, error)
             refusal = CallRefused(500, "the gateway failed", kind="server_error")
-        return self._refused(self._dialects[0], refusal)
+        return self._refused(self._spoken(request), refusal)
 
-    def _models_of(self, dialect: Dialect) -> Handler:
+    def _spoken(self, request: web.Request) -> Dialect:
+        """The dialect of a request that any of them may have sent."""
+        marked = (
+            dialect
+            for dialect in self._dialects
+            if dialect.MARK_HEADER is not None and dialect.MARK_HEADER in request.headers
+        )
+        return next(marked, self._dialects[0])
+
+    async def _listed(self, request: web.Request) -> web.StreamResponse:
+        dialect = self._spoken(request)
+        try:
+            self._read_key(request, dialect)
+        except CallRefused as refusal:
+            return self._refused(dialect, refusal)
+        body = dialect.models_body(self._models)
+        return web.Response(body=body, content_type=dialect.BODY_TYPE)
+
+    def _counts(self, dialect: CountingDialect) -> Handler:
         async def handle(request: web.Request) -> web.StreamResponse:
             try:
-                self._read_key(request, dialect)
+                session = await self._session(request, dialect)
+                call = dialect.read_call(await _body(request))
+                prompt = build(call, session.history, self._parts.renderer)
             except CallRefused as refusal:
                 return self._refused(dialect, refusal)
-            body = dialect.models_body(self._models)
+            except LogError as error:
+                return self._log_away(dialect, error)
+            body = dialect.count_body(len(prompt.ids))
             return web.Response(body=body, content_type=dialect.BODY_TYPE)
 
         return handle
@@ -122,9 +147,7 @@ class Api:
             except CallRefused as refusal:
                 return self._refused(dialect, refusal)
             except LogError as error:
-                self._parts.metrics.say("log", None, None, str(error))
-                away = CallRefused(503, "the log is away: try again", kind="log_unavailable")
-                return self._refused(dialect, away)
+                return self._log_away(dialect, error)
             try:
                 response = await (self._stream if call.stream else self._whole)(
                     request, dialect, turn
@@ -139,6 +162,11 @@ class Api:
             return response
 
         return handle
+
+    def _log_away(self, dialect: Dialect, error: LogError) -> web.Response:
+        self._parts.metrics.say("log", None, None, str(error))
+        away = CallRefused(503, "the log is away: try again", kind="log_unavailable")
+        return self._refused(dialect, away)
 
     def _begin(self, session: Session, call: Call, dialect: Dialect) -> RunningTurn:
         """Nothing is awaited from the checks to the turn's start: an end cannot come between."""
@@ -206,7 +234,7 @@ class Api:
         while True:
             out = await _next(turn.out, keep_alive_s)
             if response is None:
-                if isinstance(out, CallRefused):
+                if isinstance(out, CallRefused) and not dialect.refuses_in_stream(out):
                     return self._refused(dialect, out, turn)
                 response = await _begun(request, dialect, stream)
             data = _event(stream, out)

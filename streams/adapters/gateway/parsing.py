@@ -75,7 +75,7 @@ class AnswerParser:
         """
         self._grammar = grammar
         # A client that offers no tools cannot run one: then the markers are text like any other.
-        self._tools = () if call.tool_choice == "none" else call.tools
+        self._tools = () if call.tool_choice == "none" else call.callable_tools
         self._tail = [int(token) for token in prompt_tail_ids]
         nothing: tuple[int | None, int | None] = (None, None)
         self._think_open, self._think_close = grammar.think or nothing

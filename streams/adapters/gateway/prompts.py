@@ -143,7 +143,7 @@ def build(call: Call, history: History, renderer: Renderer) -> BuiltPrompt:
     )
     if match.twin is not None:
         return _again(match, match.twin, history, renderer)
-    items = Items(match, history, renderer, call.tools)
+    items = Items(match, history, renderer, call.callable_tools)
     start = _start(match, history, items, digest)
     try:
         composed = None

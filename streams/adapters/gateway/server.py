@@ -8,14 +8,11 @@ import asyncio
 import errno
 import time
 import uuid
-from collections.abc import Sequence
 from types import TracebackType
 from typing import Self
 
 from aiohttp import web
 
-from streams.adapters.dialects import openai_chat
-from streams.adapters.dialects.dialect import Dialect
 from streams.adapters.engines.interface import Engine
 from streams.adapters.gateway.app import Api
 from streams.adapters.gateway.control import Control
@@ -33,7 +30,6 @@ from streams.errors import TurnstreamError
 from streams.log.interface import Log
 from streams.settings import Settings
 
-DIALECTS: Sequence[Dialect] = (openai_chat,)
 _PORT_TRIES = 20
 _PORT_WAIT_S = 0.25
 _HANDLERS_S = 2.0
@@ -79,10 +75,13 @@ class Gateway:
             gate=self.gate,
             metrics=self.metrics,
         )
-        self.api = Api(parts, self.keys, DIALECTS, [settings.gateway_model])
+        self.api = Api(parts, self.keys, [settings.gateway_model])
         self.control = Control(parts, self.keys)
         self._runner: web.AppRunner | None = None
+        self.local_url = ""
+        """Where this machine reaches it."""
         self.base_url = ""
+        """Where agents reach it, which may be by another name."""
 
     async def __aenter__(self) -> Self:
         """Serve.
@@ -117,8 +116,9 @@ class Gateway:
         host, port = self._runner.addresses[0][:2]
         shown = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
         shown = f"[{shown}]" if ":" in shown else shown
-        self.base_url = self._settings.gateway_url or f"http://{shown}:{port}"
-        self.control.base_url = self.base_url = self.base_url.rstrip("/")
+        self.local_url = f"http://{shown}:{port}"
+        self.base_url = (self._settings.gateway_url or self.local_url).rstrip("/")
+        self.control.base_url = self.base_url
         return self
 
     async def __aexit__(
