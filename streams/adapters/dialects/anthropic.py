@@ -112,8 +112,7 @@ def answer_body(call: Call, answer: Answer) -> bytes:
         content.append({"type": "text", "text": answer.text})
     content += [_call(tool_call, _input(tool_call)) for tool_call in answer.tool_calls]
     message = _message(answer.id, answer.model, content, answer.usage)
-    message["stop_reason"] = _stop_reason(answer)
-    return to_json(message)
+    return to_json(message | _stopped(answer))
 
 
 def stream(call: Call, names: AnswerNames) -> AnswerStream:
@@ -156,8 +155,7 @@ class MessageStream:
 
     def end(self, answer: Answer) -> bytes:
         """The calls, the end of the last block, why the answer ends, and the counts."""
-        delta = {"stop_reason": _stop_reason(answer), "stop_sequence": None}
-        last = _event("message_delta", delta=delta, usage=_usage(answer.usage))
+        last = _event("message_delta", delta=_stopped(answer), usage=_usage(answer.usage))
         return self._held + self._close() + last + _event("message_stop")
 
     def error(self, refusal: CallRefused) -> bytes:
@@ -268,10 +266,13 @@ def _input(call: ToolCall) -> dict[str, Any]:
     return {UNPARSED: {"raw": arguments, "len": len(arguments)}}
 
 
-def _stop_reason(answer: Answer) -> str:
+def _stopped(answer: Answer) -> dict[str, str | None]:
+    reason, sequence = STOP_REASONS[answer.finish_reason], None
     if answer.finish_reason == "stop" and answer.tool_calls:
-        return STOP_REASONS["tool_calls"]  # clients run the calls only if it says so
-    return STOP_REASONS[answer.finish_reason]
+        reason = STOP_REASONS["tool_calls"]  # clients run the calls only if it says so
+    elif answer.finish_reason == "stop" and answer.stop_string is not None:
+        reason, sequence = "stop_sequence", answer.stop_string
+    return {"stop_reason": reason, "stop_sequence": sequence}
 
 
 def _usage(usage: Usage) -> dict[str, Any]:

@@ -129,6 +129,8 @@ class Answer:
     text: str = ""
     tool_calls: tuple[ToolCall, ...] = ()
     finish_reason: FinishReason
+    stop_string: str | None = None
+    """The one of the call's that it ends before."""
     ill_formed: bool = False
     """A call could not be read; it stands in the text."""
     usage: Usage

@@ -221,7 +221,6 @@ class Api:
                 response = web.Response(body=body, content_type=dialect.BODY_TYPE)
                 await response.prepare(request)
                 await response.write_eof()
-                turn.delivered()
                 self._parts.metrics.count("answers:200")
                 return response
 
@@ -244,8 +243,6 @@ class Api:
                 self._parts.metrics.count("answers:200")
                 if isinstance(out, CallRefused):
                     self._say(out, turn)
-                else:
-                    turn.delivered()
                 return response
             if data:
                 await response.write(data)

@@ -38,6 +38,11 @@ class Given:
         return self._thought.stopped or self._said.stopped
 
     @property
+    def stop_string(self) -> str | None:
+        """The one that was met."""
+        return self._thought.stop_string or self._said.stop_string
+
+    @property
     def thought_stopped(self) -> bool:
         """It was met while thinking, so that whatever follows is thinking too."""
         return self._thought.stopped

@@ -182,15 +182,18 @@ class History:
         """What the turn sampled."""
         return np.frombuffer(read(turn.block, turn.prompt_len, turn.end), np.dtype("<i4"))
 
+    def part(self, place: Node, message: Message) -> RecordedTurn | None:
+        """The turn that stands for what a client kept of an answer at this place."""
+        turn = same_answer(place, message)
+        return None if turn is None or (turn.broken and turn.is_leaf) else turn
+
     def superseded(self, turn: RecordedTurn) -> list[RecordedTurn]:
         """The twins of a turn that is being extended: nobody goes on from them."""
         at_place = turn.place.answers.turns if turn.place.answers else []
         return [
             twin
             for twin in at_place
-            if twin is not turn
-            and twin.tools_digest == turn.tools_digest
-            and (twin.node is None or twin.node.is_leaf)
+            if twin is not turn and twin.tools_digest == turn.tools_digest and twin.is_leaf
         ]
 
     def _base_of(self, event: Turn) -> RecordedTurn | None:
@@ -254,7 +257,7 @@ class History:
         )
         if turns:
             return tuple(turn.node for turn in turns if turn.node is not None), None
-        part = same_answer(node, kept.cut.message) if kept else None
+        part = self.part(node, kept.cut.message) if kept else None
         if part is not None and part.node is not None:
             return (part.node,), None
         below = step(node, kept.cut.message if kept else self._recorded_form(message, names))

@@ -82,6 +82,7 @@ def with_tokens(
         end=prompt_len + len(event.output_ids),
         prompt_sums=(hashed, checked),
         end_sums=(whole, crc32(output, checked)),
+        broken=not event.delivered,
     )
 
 

@@ -123,6 +123,13 @@ class RecordedTurn:
     """The same over prompt and output."""
     position: int | None = None
     """Where the log has it; None until it is acknowledged."""
+    broken: bool = False
+    """The client hung up while it was sampled: the end of it may never have been given."""
+
+    @property
+    def is_leaf(self) -> bool:
+        """Whether nothing goes on from its answer."""
+        return self.node is None or self.node.is_leaf
 
     @property
     def goes_on(self) -> bool:
@@ -183,21 +190,33 @@ def answers_at(
     called = (answers.calls.get(carried) for carried in carried_ids(message))
     here = (turn for turn in named if turn.place is node or turn in answers.joined)
     for turn in (*called, *here):
-        known = turn is not None and turn.node is not None
-        found = compare(message, _form(turn, node)) if turn is not None and known else None
+        found = _compared(message, turn, node) if turn is not None else None
         if turn is not None and found is not None:
             return ([turn], None) if isinstance(found, Whole) else ([], Kept(turn, found))
     exact: list[RecordedTurn] = []
     likely: list[RecordedTurn] = []
     kept: Kept | None = None
     for turn in (*answers.turns[: -TWINS_MAX - 1 : -1], *answers.joined[: -TWINS_MAX - 1 : -1]):
-        found = compare(message, _form(turn, node)) if turn.node is not None else None
+        found = _compared(message, turn, node)
         if isinstance(found, Whole):
             (exact if found.reasoning_kept else likely).append(turn)
         elif isinstance(found, Cut) and turn.place is node and kept is None:
             kept = Kept(turn, found)
     whole = exact or likely
     return whole, None if whole else kept
+
+
+def _compared(message: Message, turn: RecordedTurn, node: Node) -> Whole | Cut | None:
+    """What a message is to a turn's answer, for a client that stands at `node`."""
+    if turn.node is None:
+        return None
+    form = _form(turn, node)
+    found = compare(message, form)
+    if isinstance(found, Whole) and turn.broken and turn.is_leaf:
+        # Tokens may follow what was given of it: half a call, half a character.
+        calls = len(calls_of(form))
+        return Cut(form, calls, in_reasoning=not calls and not text_of(form).strip())
+    return found
 
 
 def _form(turn: RecordedTurn, node: Node) -> Message:

@@ -28,7 +28,12 @@ class Outlet:
         self._given: list[str] = []
         self.passed = 0
         """How many characters stand before a stop string, given, held and blank ones."""
-        self.stopped = False
+        self.stop_string: str | None = None
+        """The one that was met."""
+
+    @property
+    def stopped(self) -> bool:
+        return self.stop_string is not None
 
     def push(self, text: str) -> str:
         """More of the text; what can be given of it."""
@@ -36,9 +41,9 @@ class Outlet:
             return ""
         pending = self._held + text
         self.passed += len(text)
-        cut = self._stop_in(pending) if self._stop else None
-        if cut is not None:
-            self.stopped = True
+        met = self._stop_in(pending) if self._stop else None
+        if met is not None:
+            cut, self.stop_string = met
             self.passed -= len(pending) - cut
             self._held = ""
             return self._give(pending[:cut])
@@ -56,11 +61,11 @@ class Outlet:
         """All that was given."""
         return "".join(self._given)
 
-    def _stop_in(self, pending: str) -> int | None:
-        """Where the stop string starts that is complete first; None if none is."""
-        found = [(pending.find(text), len(text)) for text in self._stop]
-        ends = [(start + length, start) for start, length in found if start >= 0]
-        return min(ends)[1] if ends else None
+    def _stop_in(self, pending: str) -> tuple[int, str] | None:
+        """Where the stop string starts that is complete first, and which; None if none is."""
+        found = [(pending.find(text), text) for text in self._stop]
+        ends = [(start + len(text), start, text) for start, text in found if start >= 0]
+        return min(ends)[1:] if ends else None
 
     def _unsure(self, pending: str) -> int:
         """How many characters at the end may belong to a stop string."""

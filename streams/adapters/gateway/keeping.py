@@ -1,41 +1,20 @@
-"""The part of a broken answer that a client kept and went on from.
+"""The part of an answer that a client kept and went on from.
 
-    sampled     reasoning  call 1  call 2 ...    the client is gone: recorded, not delivered
-    comes back  reasoning  call 1                what it had whole by then
+    sampled     reasoning  call 1  call 2 ...    the stream breaks, or a person interrupts
+    comes back  reasoning  call 1                what the client had whole by then
     recorded    reasoning  call 1                a turn of its own, which the next one extends
 
-Whether a broken answer reached anybody is known when the client goes on, or never. What it goes on
-from was sampled and was used, so it trains; the whole of it stays what it is, not delivered.
+How much of an answer reached the client is known when it goes on, or never. What it goes on from
+was sampled and was used, so it trains; the answer as a whole counts as not delivered.
 
 Invariant: the ids, logprobs and versions of a part are the first of those that were sampled.
 """
-
-from collections import OrderedDict
 
 import msgspec
 
 from schemas.events import Turn
 from schemas.record import json_text
 from streams.adapters.dialects.calls import Message
-
-_HELD_MAX = 8
-
-
-class Doubtful:
-    """The newest turns of a session whose end no client is known to have seen."""
-
-    def __init__(self) -> None:
-        """Nothing is held."""
-        self._held: OrderedDict[str, Turn] = OrderedDict()
-
-    def add(self, event: Turn) -> None:
-        self._held[event.turn_id] = event
-        if len(self._held) > _HELD_MAX:
-            self._held.popitem(last=False)
-
-    def take(self, turn_id: str) -> Turn | None:
-        """The turn, once: it is delivered, or what was kept of it is known."""
-        return self._held.pop(turn_id, None)
 
 
 def part_of(event: Turn, length: int, message: Message, *, turn_id: str) -> Turn:

@@ -38,6 +38,8 @@ class Parsed:
     finish_reason: FinishReason
     reasoning_tokens: int
     """Sampled while thinking, the markers included; 0 for answers that are only read whole."""
+    stop_string: str | None
+    """The one of the call's that it ends before."""
     pieces: tuple[Piece, ...]
     """What was not yet given."""
 
@@ -117,6 +119,7 @@ class AnswerParser:
             response_message=self._given.message(),
             finish_reason="tool_calls" if calls and finish != "abort" else finish,
             reasoning_tokens=self._reasoning_tokens,
+            stop_string=self._given.stop_string,
             pieces=tuple(self._given.take()),
         )
 

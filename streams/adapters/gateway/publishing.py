@@ -90,20 +90,15 @@ class Publisher:
         """
         return await self._hand_over(session, self._event(session, done))
 
-    async def kept(self, session: Session, turn_id: str, length: int, message: Message) -> bool:
-        """Publish the part of a broken answer that the client went on from, if it is such a one.
+    async def part(self, session: Session, event: Turn, length: int, message: Message) -> None:
+        """Publish what the client kept of an answer, and that it has no other of it.
 
         Raises:
             LogError: as for a whole turn.
         """
-        if turn_id not in session.undelivered or length <= 0:
-            return False
-        event = session.doubtful.take(turn_id)
-        if event is None:
-            return False
         part = part_of(event, length, message, turn_id=new_turn_id())
+        self.undelivered(session, event.turn_id)
         await self._hand_over(session, msgspec.structs.replace(part, **self._place(session)))
-        return True
 
     def _place(self, session: Session) -> dict[str, Any]:
         seq = session.sources.get(self.source, 0) + 1
@@ -115,7 +110,6 @@ class Publisher:
         codec.from_msgpack(value)  # every check of a reader's
         session.history.record(event)
         session.number(self.source, event.seq)
-        session.doubtful.add(event)
         if not event.delivered:
             session.undelivered.add(event.turn_id)
         try:

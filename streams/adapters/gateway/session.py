@@ -14,7 +14,6 @@ from typing import Protocol
 from schemas.events import Sampling, SessionOpened, TurnUndelivered
 from streams.adapters.dialects.calls import CallRefused
 from streams.adapters.gateway.history import History
-from streams.adapters.gateway.keeping import Doubtful
 from streams.log.interface import Position
 
 
@@ -65,7 +64,6 @@ class Session:
     """Digests of tool lists that stand in the log."""
     undelivered: set[str] = field(default_factory=set)
     """Turns that are said, or are to be said, not to have reached the client."""
-    doubtful: Doubtful = field(default_factory=Doubtful)
     unsaid: dict[str, TurnUndelivered] = field(default_factory=dict)
     """What the log has still to be told, by turn."""
 

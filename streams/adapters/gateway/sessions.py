@@ -26,6 +26,7 @@ from streams.log.interface import Entry, Log, Position
 from streams.log.keys import event_key
 from streams.settings import Settings
 
+_TURN_WAIT_S = 5.0
 _READ_WAIT_S = 1.0
 _READ_BYTES_MAX = 256 << 20
 """Of one session's events; the processor's own budget for a session."""
@@ -119,6 +120,23 @@ class Sessions:
             if session.ended is not None:
                 self.over(session, session.ended)
 
+    async def turn_at(self, session: Session, offset: int) -> Turn | None:
+        """A turn of the session as the log has it; None where it is gone."""
+        assert session.place is not None, "what is read has a place"
+        partition = session.place[0]
+        try:
+            reader = await self._log.read(self._settings.turns_topic, {partition: offset})
+        except NoSuchPosition:
+            return None
+        try:
+            for entry in await reader.next_batch(_TURN_WAIT_S, 1):
+                event = codec.from_msgpack(entry.value or b"")
+                if entry.position.offset == offset and isinstance(event, Turn):
+                    return event
+        finally:
+            await reader.close()
+        return None
+
     def _comes(self, key: SessionKey) -> "asyncio.Task[Session]":
         coming = self._coming.get(key.session_id)
         if coming is None:
@@ -208,7 +226,6 @@ def _take(session: Session, entry: Entry) -> None:
             session.opened, session.opened_at = event, entry.position
         elif isinstance(event, Turn):
             session.history.record(event, position=offset)
-            session.doubtful.add(event)
             session.prev = offset
             session.number(event.source, event.seq)
             if not event.delivered:

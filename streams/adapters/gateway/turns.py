@@ -193,14 +193,19 @@ class RunningTurn:
         return prompt
 
     async def _keep(self, prompt: BuiltPrompt, cut: Message) -> bool:
-        """Whether the client goes on from a part of a broken answer, which is recorded now."""
+        """Whether the client goes on from a part of an answer, which is recorded now."""
         assert prompt.base is not None, "what is cut has a base"
-        base, length = prompt.base, prompt.kept_ids - prompt.base.prompt_len
-        return await self._parts.publisher.kept(self._session, base.turn_id, length, cut)
-
-    def delivered(self) -> None:
-        """The client has been given the end."""
-        self._session.doubtful.take(self.turn_id)
+        base, parts, session = prompt.base, self._parts, self._session
+        length = prompt.kept_ids - base.prompt_len
+        whole = length >= base.end - base.prompt_len
+        if whole or length <= 0 or base.position is None or not base.is_leaf:
+            return False
+        event = await parts.sessions.turn_at(session, base.position)
+        if event is None:
+            return False
+        if session.history.part(base.place, cut) is None:
+            await parts.publisher.part(session, event, length, cut)
+        return True
 
     def _supersede(self, prompt: BuiltPrompt) -> None:
         """Of several answers to one request, the client goes on from one: it has no other.
@@ -284,6 +289,7 @@ class RunningTurn:
             tool_calls=parsed.tool_calls,
             finish_reason=parsed.finish_reason,
             ill_formed=parsed.ill_formed,
+            stop_string=parsed.stop_string,
             usage=Usage(
                 prompt=len(prompt.ids),
                 output=len(self._sampled.ids),
