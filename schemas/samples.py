@@ -146,6 +146,8 @@ class SessionClosed(Identified, frozen=True, kw_only=True, tag="session_closed")
     ignored: Count = 0
     refused: Count = 0
     gaps: Count = 0
+    lost: Count = 0
+    """Turns that were said not to have been delivered and that the log never had."""
     implied_end: bool = False
 
 

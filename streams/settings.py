@@ -162,8 +162,8 @@ class Settings:
     """Opens the control API; unset: derived from the secret."""
     gateway_model: str = "turnstream"
     """The name in the list of models; calls may name any other."""
-    gateway_body_bytes_max: int = 67_108_864
-    """Of one request."""
+    gateway_body_bytes_max: int = 33_554_432
+    """Of one request; text beyond the window is refused anyway, images are left out of it."""
     gateway_sessions_held: int = 10_000
     """In memory; the others are read back from the log when they are used again."""
     gateway_concurrency: int = 256

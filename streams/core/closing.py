@@ -81,6 +81,7 @@ def close(
         ignored=session.ignored,
         refused=session.refused,
         gaps=gaps,
+        lost=len(session.undelivered - session.tree.turns.keys()),
         implied_end=implied,
     )
     outcome, left_out = _fitting_outcome(outcome, session.limits.sample_bytes)

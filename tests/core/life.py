@@ -151,7 +151,7 @@ FLAGS = {
     "reward_invalid": "reward invalid",
 }
 """Each is written only when it is not the default."""
-COUNTS = ("duplicates", "ignored", "refused", "gaps")
+COUNTS = ("duplicates", "ignored", "refused", "gaps", "lost")
 
 
 # --- running -------------------------------------------------------------------------------------

@@ -259,7 +259,7 @@ EXPIRING: dict[str, Claim] = {
         """
         3 ignored
         5 ignored
-        6 closed expired, withheld status, reward 1 | t1 root 0/3 status 3
+        6 closed expired, withheld status, lost 1, reward 1 | t1 root 0/3 status 3
         """,
     ),
     "another session's events are not": Claim(

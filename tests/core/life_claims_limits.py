@@ -66,7 +66,7 @@ t2 extend 0/5 gap 5
     ),
     "an undelivered turn fills its number": Claim(
         [numbered(T1, 1), undelivered("t9", source="a", seq=2), numbered(T2, 3), end(reward=1.0)],
-        ALL.format(4, ""),
+        ALL.format(4, "lost 1, "),
     ),
     "also while the session waits": Claim(
         [numbered(T1, 1), numbered(T2, 3), end(), undelivered(source="a", seq=2), reward(1.0)],

@@ -177,7 +177,7 @@ UNDELIVERED: dict[str, Claim] = {
         [T1, undelivered("t9"), undelivered(), end(reward=1.0)],
         """
         4 sample <u>{[ok}], reward 1
-        4 closed completed, reward 1 | t1 root 3/3
+        4 closed completed, lost 1, reward 1 | t1 root 3/3
         """,
     ),
     "a turn that a later one extends was delivered": Claim(

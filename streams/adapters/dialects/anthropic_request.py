@@ -31,6 +31,7 @@ from streams.adapters.dialects.common import (
     Tokens,
     check_nesting,
     read_body,
+    read_stops,
     refused,
 )
 
@@ -122,7 +123,7 @@ def read_call(body: bytes) -> Call:
             request.tool_choice and request.tool_choice.disable_parallel_tool_use
         ),
         response_schema=_read_format(config.format or request.output_format),
-        stop=tuple(text for text in request.stop_sequences or () if text),
+        stop=read_stops(request.stop_sequences or (), "stop_sequences"),
         max_tokens=request.max_tokens,
         sampling={name: value for name, value in given.items() if value is not None},
         stream=request.stream is True,

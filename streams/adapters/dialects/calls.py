@@ -59,9 +59,13 @@ class Call:
     """Fields that ask for something this gateway does not give, by name; to be counted."""
     previous_id: str | None = None
     """The answer that this call goes on from, where only the new messages are sent."""
+    head: int = 0
+    """How many of the messages stand before the whole conversation, whatever else is sent."""
     carriers: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
     """Texts of ours that came back with a message, by its place: what an API signs or encrypts,
     ids of its items. Those of calls stand in the calls."""
+    references: frozenset[int] = frozenset()
+    """Places of messages that are not sent but named: their carriers say which answers they are."""
 
     @property
     def callable_tools(self) -> tuple[Tool, ...]:

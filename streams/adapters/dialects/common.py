@@ -27,6 +27,7 @@ Tokens = Annotated[int, msgspec.Meta(ge=1, le=2**63 - 1)]
 NotNegative = Annotated[float, msgspec.Meta(ge=0)]
 Share = Annotated[float, msgspec.Meta(ge=0, le=1)]
 
+STOPS_MAX = 64
 JSON_TYPE = "application/json"
 EVENTS_TYPE = "text/event-stream; charset=utf-8"
 
@@ -63,6 +64,14 @@ class ContextOverflow(CallRefused):
 def refused(param: str, why: str, code: str | None = None) -> CallRefused:
     """A request that is wrong in one place, or asks there for what cannot be given."""
     return CallRefused(400, f"`{param}` {why}.", code=code, param=param)
+
+
+def read_stops(texts: Iterable[str], param: str) -> tuple[str, ...]:
+    """Texts that end an answer; each is looked for at every token."""
+    stops = tuple(text for text in texts if text)
+    if len(stops) > STOPS_MAX:
+        raise refused(param, f"has {len(stops)} texts, {STOPS_MAX} are allowed")
+    return stops
 
 
 # ---------------------------------------------------------------------------- JSON

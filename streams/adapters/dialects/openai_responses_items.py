@@ -65,6 +65,8 @@ _SERVER_ITEMS = {
 _NOT_SAID = {"type", "id", "call_id", "status", "caller", "result"}
 
 _Kind = Literal["reasoning", "text", "call"]
+_KINDS: dict[str, _Kind] = {"rs": "reasoning", "msg": "text"}
+"""By the beginning of an item's id."""
 
 
 class GivenItem(msgspec.Struct):
@@ -103,6 +105,7 @@ class Reader:
         """`tools` get those that the items tell of; `whole` gives an item with all its fields."""
         self.messages: list[Message] = []
         self.carriers: dict[int, tuple[str, ...]] = {}
+        self.references: set[int] = set()
         self.placeholders = 0
         self._tools = tools
         self._whole = whole
@@ -139,7 +142,7 @@ class Reader:
                 told = self._tools.add(item.tools or (), f"{param}.tools", found=True)
                 self._result(item, param, definitions(told))
             case "item_reference":
-                raise refused(param, "is a reference; send the item itself, with `store` false")
+                self._read_reference(item, param)
             case None:
                 raise refused(f"{param}.type", "is missing")
             case other:
@@ -218,6 +221,15 @@ class Reader:
         told = self._tools.add(item.tools or (), f"{param}.tools", found=not at_head)
         if told and not at_head:
             self.say("system", "From here on there are more tools:\n" + definitions(told))
+
+    def _read_reference(self, item: GivenItem, param: str) -> None:
+        if answer_of(item.id) is None:
+            why = "names no item of an answer that was given here; send the item itself"
+            raise refused(f"{param}.id", why)
+        kind = _KINDS.get(item.id.partition("_")[0], "call")
+        self._speaking(item, kind)
+        assert self._open is not None, "an answer is open"
+        self.references.add(self._open)
 
     def _read_other(self, kind: str, item: GivenItem, whole: dict[str, Any], param: str) -> None:
         check_nesting(whole, param)

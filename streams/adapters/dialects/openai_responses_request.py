@@ -173,6 +173,7 @@ def read_call(body: bytes) -> ResponsesCall:
         ignored=(*_ignored(request), *dict.fromkeys(tools.ignored), *choice_ignored),
         previous_id=request.previous_response_id or None,
         carriers=reader.carriers,
+        references=frozenset(reader.references),
         spellings=tools.spellings,
         echo=_echo(body),
     )

@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from streams.adapters.dialects.common import Int64, NotNegative, Share, refused
+from streams.adapters.dialects.common import Int64, NotNegative, Share, read_stops, refused
 
 
 class SamplingFields(msgspec.Struct, kw_only=True):
@@ -83,4 +83,4 @@ def read_sampling(request: SamplingFields) -> dict[str, float]:
 def read_stop(request: SamplingFields) -> tuple[str, ...]:
     """The texts that end an answer."""
     stop = [request.stop] if isinstance(request.stop, str) else request.stop or ()
-    return tuple(text for text in stop if text)
+    return read_stops(stop, "stop")

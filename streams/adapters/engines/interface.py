@@ -44,6 +44,8 @@ class Sampling:
     stop: tuple[str, ...] = ()
     stop_ids: tuple[int, ...] = ()
     json_schema: str | None = None
+    tool_choice: str | None = None
+    """`required`, or the function that has to be called; for engines that force it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,6 +85,11 @@ class Engine(Protocol):
     @property
     def logprobs(self) -> Literal["processed", "raw"]:
         """Whether logprobs are of the distribution sampled from."""
+        ...
+
+    @property
+    def forces_calls(self) -> bool:
+        """Whether it heeds `Sampling.tool_choice`."""
         ...
 
     def generate(self, generation: Generation) -> AsyncIterator[Tokens]:

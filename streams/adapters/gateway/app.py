@@ -11,6 +11,7 @@ said in the API's own shape.
 """
 
 import asyncio
+import itertools
 import time
 from collections.abc import Awaitable, Callable, Sequence
 
@@ -18,6 +19,7 @@ from aiohttp import web
 
 from streams.adapters.dialects import anthropic, openai_chat, openai_responses
 from streams.adapters.dialects.calls import Answer, Call, CallRefused, Piece
+from streams.adapters.dialects.common import refused
 from streams.adapters.dialects.dialect import AnswerStream, CountingDialect, Dialect, Route
 from streams.adapters.gateway.classing import told
 from streams.adapters.gateway.keys import BadKey, KeyRing, SessionKey
@@ -32,6 +34,10 @@ _RETRY_STATUSES = {429, 500, 502, 503, 529}
 _FINAL_STATUSES = {401, 403, 409, 410, 413}
 """The same request gets the same answer: clients that ask headers do not try again."""
 _GONE = (ConnectionError, asyncio.CancelledError)
+_MODEL_CHARACTERS_MAX = 256
+"""It is repeated in every event of a stream and recorded with every turn."""
+_KEYED = "/s/"
+"""A path that begins so has the key next."""
 DIALECTS: tuple[Dialect, ...] = (openai_chat, anthropic, openai_responses)
 """The first is for those whose request does not tell."""
 COUNTING: tuple[CountingDialect, ...] = (anthropic, openai_responses)
@@ -70,7 +76,7 @@ class Api:
         return [
             web.route(method, prefix + path, handler)
             for (method, path), handler in served.items()
-            for prefix in ("", "/s/{key}")
+            for prefix in ("", f"{_KEYED}{{key}}")
         ]
 
     async def drain(self, seconds: float) -> int:
@@ -94,7 +100,8 @@ class Api:
         try:
             return await handler(request)
         except web.HTTPException as error:
-            refusal = CallRefused(error.status, f"{request.method} {request.path}: {error.reason}")
+            what = f"{request.method} {_unkeyed(request.path)}: {error.reason}"
+            refusal = CallRefused(error.status, what)
         except _GONE:
             raise
         except Exception as error:
@@ -103,13 +110,19 @@ class Api:
         return self._refused(self._spoken(request), refusal)
 
     def _spoken(self, request: web.Request) -> Dialect:
-        """The dialect of a request that any of them may have sent."""
+        """The dialect of a request that no route told, by its path, else by its headers."""
+        path = _unkeyed(request.path) + "/"
+        placed = (
+            dialect
+            for dialect in self._dialects
+            if any(path.startswith(f"{start}/") for _, start in dialect.ROUTES)
+        )
         marked = (
             dialect
             for dialect in self._dialects
             if dialect.MARK_HEADER is not None and dialect.MARK_HEADER in request.headers
         )
-        return next(marked, self._dialects[0])
+        return next(itertools.chain(placed, marked), self._dialects[0])
 
     async def _listed(self, request: web.Request) -> web.StreamResponse:
         dialect = self._spoken(request)
@@ -124,7 +137,7 @@ class Api:
         async def handle(request: web.Request) -> web.StreamResponse:
             try:
                 session = await self._session(request, dialect)
-                call = dialect.read_call(await _body(request))
+                call = await self._read(request, dialect)
                 prompt = build(call, session.history, self._parts.renderer)
             except CallRefused as refusal:
                 return self._refused(dialect, refusal)
@@ -140,7 +153,7 @@ class Api:
             began_s = time.monotonic()
             try:
                 session = await self._session(request, dialect)
-                call = told(dialect.read_call(await _body(request)), request.headers)
+                call = told(await self._read(request, dialect), request.headers)
                 for name in call.ignored:
                     self._parts.metrics.count(f"ignored:{name}")
                 turn = self._begin(session, call, dialect)
@@ -162,6 +175,17 @@ class Api:
             return response
 
         return handle
+
+    async def _read(self, request: web.Request, dialect: Dialect | CountingDialect) -> Call:
+        """The call, if it is not far beyond what a prompt can be."""
+        body = await _body(request)
+        call = dialect.read_call(body)
+        if len(call.model) > _MODEL_CHARACTERS_MAX:
+            raise refused("model", f"has more than {_MODEL_CHARACTERS_MAX} characters")
+        window = self._parts.settings.gateway_context_tokens
+        if len(body) > window:  # each token is at least a byte of it
+            await self._parts.renderer.fitting.check(call, window)
+        return call
 
     def _log_away(self, dialect: Dialect, error: LogError) -> web.Response:
         self._parts.metrics.say("log", None, None, str(error))
@@ -204,7 +228,8 @@ class Api:
         if session.sealed or session.ended is not None:
             raise ended_refusal()
         limit = self._parts.settings.gateway_turns_max
-        most = min(session.budget("turns") or limit, limit)
+        budget = session.budget("turns")
+        most = limit if budget is None else min(budget, limit)
         if session.calls >= most:
             detail = f"this session has used its {most} turns: end it"
             raise CallRefused(403, detail, kind="turn_limit", code="turn_limit")
@@ -314,8 +339,15 @@ def _bare(text: str) -> str:
     return text[7:].strip() if text[:7].lower() == "bearer " else text.strip()
 
 
+def _unkeyed(path: str) -> str:
+    """A path without the key that may stand before it."""
+    return "/" + path.removeprefix(_KEYED).partition("/")[2] if path.startswith(_KEYED) else path
+
+
 async def _body(request: web.Request) -> bytes:
     try:
         return await request.read()
+    except web.RequestPayloadError:
+        raise CallRefused(400, "the body is not encoded as its headers say") from None
     except web.HTTPRequestEntityTooLarge as error:
         raise CallRefused(413, f"the body is too large: {error.text}") from None

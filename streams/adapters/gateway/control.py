@@ -8,7 +8,8 @@
 
 The fields are those of the events `session_opened`, `session_ended` and `reward`; a turn may also
 be named by the id of its answer or of a tool call in it. Opening or ending a second time with the
-same words is no error, so that a request whose reply was lost can be sent again.
+same words is no error, so that a request whose reply was lost can be sent again; with other words
+it is a conflict, as far as the first is known here (see `sessions`).
 
 Invariant: a reply means that the event it speaks of is durable; the control key opens this and
 nothing else, and a session key does not open it; a field that is not known is refused by name.
@@ -21,14 +22,17 @@ from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
 import msgspec
+import numpy as np
 from aiohttp import web
 
 from schemas.bad_record import BadRecord
+from schemas.checks import score
 from schemas.codec import from_json
 from schemas.events import Event, Reward, SessionEnded, SessionOpened
 from schemas.record import Record
 from streams.adapters.gateway.keys import KeyRing
 from streams.adapters.gateway.session import Session
+from streams.adapters.gateway.session_events import Over, words_of
 from streams.adapters.gateway.sessions import ended_refusal
 from streams.adapters.gateway.turns import Parts
 from streams.core.partition import Partition
@@ -40,6 +44,8 @@ Told = dict[str, Any]
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 _OURS = {"type", "v"}
 _AWAY = 503
+_REWARD_MAX = float(np.finfo(np.float32).max)
+"""Trainers compute with 32 bits; beyond this a reward is infinite there."""
 
 
 class Refused(Exception):
@@ -64,7 +70,8 @@ class Control:
         self._fingerprint = parts.renderer.fingerprint
         self._keys = keys
         self._opening: set[str] = set()
-        self._ends: dict[str, asyncio.Task[Told]] = {}
+        self._ends: dict[str, tuple[bytes, asyncio.Task[Told]]] = {}
+        """What was said, and the end under way."""
         self.base_url = ""
 
     def routes(self) -> list[web.RouteDef]:
@@ -110,7 +117,8 @@ class Control:
         return _json(told, status, self._settings.gateway_retry_after_s)
 
     async def _open(self, request: web.Request) -> Told:
-        asked = {"session_id": f"s-{uuid.uuid4().hex}", **await _fields(request, SessionOpened)}
+        fields = await _fields(request, SessionOpened)
+        asked = {"session_id": f"s-{uuid.uuid4().hex}", **fields}
         # Both decide what the samples are, and a later start may have other settings.
         asked.setdefault("policy", self._settings.profile)
         asked.setdefault("fingerprint", self._fingerprint)
@@ -119,7 +127,7 @@ class Control:
         if event.fingerprint != self._fingerprint:
             detail = f"`fingerprint` is not this gateway's, which is {self._fingerprint}"
             raise Refused(400, detail)
-        position = self._opened_before(event)
+        position = await self._opened_before(event) if "session_id" in fields else None
         if position is None:
             position = await self._opened(event)
         expires_ms = int((time.time() + self._settings.key_lifetime_s) * 1000)
@@ -132,13 +140,16 @@ class Control:
             "expires_ms": expires_ms,
         }
 
-    def _opened_before(self, event: SessionOpened) -> Position | None:
-        """Where, if it was opened with the same words and goes on."""
+    async def _opened_before(self, event: SessionOpened) -> Position | None:
+        """Where, if it was opened with the same words and goes on, as far as that is known."""
+        opened = await self._sessions.opened_at(event)
         session = self._sessions.find(event.session_id)
-        used = session is not None or self._sessions.how_it_ended(event.session_id) is not None
-        if session is not None and session.opened == event and not session.sealed:
-            return session.opened_at
-        if used or event.session_id in self._opening:
+        over = self._sessions.how_it_ended(event.session_id)
+        if session is not None:
+            opened = session.opened_at, session.opened == event and not session.sealed
+        if opened is not None and opened[1] and over is None:
+            return opened[0]
+        if opened is not None or over is not None or event.session_id in self._opening:
             detail = f"`session_id` {event.session_id} is in use or was: ids are never used again"
             raise Refused(409, detail)
         return None
@@ -158,14 +169,17 @@ class Control:
         asked = {"end_status": "completed", **fields, "session_id": session_id}
         event = _event(SessionEnded, "session_ended", asked)
         _check(self._opening_of(session_id), event)
-        status = self._sessions.how_it_ended(session_id)
-        if status is not None:
-            return {"session_id": session_id, "end_status": status, "already": True}
-        ending = self._ends.get(session_id)
-        if ending is None:
+        words = words_of(event)
+        over = self._sessions.how_it_ended(session_id)
+        if over is not None:
+            return _already(event, over)
+        if session_id not in self._ends:
             # Shielded: whoever asks and goes away still has ended it.
-            ending = self._ends[session_id] = asyncio.create_task(self._ended(event))
+            ending = asyncio.create_task(self._ended(event))
+            self._ends[session_id] = (words, ending)
             ending.add_done_callback(lambda done: self._let_go(session_id, done))
+        said, ending = self._ends[session_id]
+        _check_words(said, words, "another status or reward")
         return await asyncio.shield(ending)
 
     def _let_go(self, session_id: str, done: "asyncio.Task[Told]") -> None:
@@ -174,15 +188,17 @@ class Control:
             done.exception()  # whoever asked has it
 
     async def _ended(self, event: SessionEnded) -> Told:
-        session = self._sessions.find(event.session_id)
+        words = words_of(event)
+        session = await self._sessions.ending(event.session_id)
         if session is not None:
-            session.sealed = True
             await self._finish(session)
+            over = await self._sessions.ended_before(session)
+            if over is not None:
+                return _already(event, over)
             if event.turns is None and session.sources:
                 event = msgspec.structs.replace(event, turns=dict(session.sources))
         await self._publisher.event(event.session_id, event)
-        if session is not None:
-            self._sessions.over(session, event.end_status)
+        self._sessions.over(event.session_id, Over(event.end_status, words))
         return {"session_id": event.session_id, "end_status": event.end_status}
 
     async def _finish(self, session: Session) -> None:
@@ -201,7 +217,8 @@ class Control:
         session_id = request.match_info["id"]
         fields = await _fields(request, Reward)
         asked = {"reward_id": uuid.uuid4().hex, **fields, "session_id": session_id}
-        minted = self._minter.recognise(bytes(fields.get("turn_id", b"")).decode().strip('"'))
+        named = bytes(fields.get("turn_id", b"")).decode(errors="replace").strip('"')
+        minted = self._minter.recognise(named)
         if minted is not None and minted.of(session_id):
             asked["turn_id"] = minted.turn_id
         event = _event(Reward, "reward", asked)
@@ -221,10 +238,10 @@ class Control:
         session = self._sessions.find(session_id)
         if session is not None:
             return _told(session)
-        status = self._sessions.how_it_ended(session_id)
-        if status is None:
+        over = self._sessions.how_it_ended(session_id)
+        if over is None:
             raise Refused(404, "this gateway does not hold that session")
-        return {"session_id": session_id, "ended": status}
+        return {"session_id": session_id, "ended": over.status}
 
 
 def _told(session: Session) -> Told:
@@ -244,17 +261,41 @@ def _event(kind: type[Kind], name: str, asked: Told) -> Kind:
     return event
 
 
+def _already(event: SessionEnded, over: Over) -> Told:
+    _check_words(over.words, words_of(event), over.status)
+    return {"session_id": event.session_id, "end_status": over.status, "already": True}
+
+
+def _check_words(before: bytes | None, now: bytes, how: str) -> None:
+    """Whoever ends a session twice, in different words, must not believe that both count."""
+    if before is not None and before != now:
+        detail = f"the session was ended before, in other words ({how}); those count"
+        raise Refused(409, detail)
+
+
 def _check(*events: Event) -> None:
     """Refuse what the processor would refuse, before it is in the log and nobody hears of it."""
+    for event in events:
+        if isinstance(event, Reward | SessionEnded):
+            _check_reward(event)
     partition = Partition()
     for position, event in enumerate(events):
         for refusal in partition.feed(event, position).refusals:
             raise refusal
 
 
+def _check_reward(event: Reward | SessionEnded) -> None:
+    value = None if event.reward is None else score(event.reward)
+    if event.reward_invalid or (value is not None and abs(value) > _REWARD_MAX):
+        raise Refused(400, "`reward` is no finite number of 32 bits")
+
+
 async def _fields(request: web.Request, kind: type[Record]) -> Told:
     """What is asked for, each value as its text: numbers and metadata reach the log as given."""
-    body = await request.read()
+    try:
+        body = await request.read()
+    except web.RequestPayloadError:
+        raise Refused(400, "the body is not encoded as its headers say") from None
     try:
         fields = msgspec.json.decode(body or b"{}", type=dict[str, msgspec.Raw])
     except (ValueError, RecursionError) as error:

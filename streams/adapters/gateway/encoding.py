@@ -31,9 +31,8 @@ _MARKED = re.compile(f"{MARK}({MARK}?)")
 _Given = TypeVar("_Given")
 ONCE_MAX = 16_384
 """Hashes of texts that came once."""
-OFTEN_MAX = 512
-"""Texts that came again, whose ids are kept."""
-OFTEN_CHARACTERS_MAX = 200_000
+OFTEN_CHARACTERS_MAX = 8 << 20
+"""Of all texts together that came again and whose ids are kept; one has a fortieth at most."""
 
 
 class RenderFailed(TurnstreamError):
@@ -61,7 +60,8 @@ class Encoder:
             or (token.normalized and tokenizer.normalizer is not None)
             for token in added.values()
         )
-        self._often: dict[str, list[int]] = {}
+        self._often: dict[str, Ids] = {}
+        self._often_characters = 0
         self._once: dict[int, None] = {}
         self._ordinary = Tokenizer(tokenizer.model)
         if tokenizer.normalizer is not None:
@@ -71,11 +71,12 @@ class Encoder:
 
     def encode(self, text: str) -> list[int]:
         """The ids of rendered text."""
-        ids = self._often.get(text)
-        if ids is None:
-            ids = self._encode(text)
-            self._notice(text, ids)
-        return ids.copy()
+        kept = self._often.get(text)
+        if kept is not None:
+            return list[int](kept.tolist())
+        ids = self._encode(text)
+        self._notice(text, ids)
+        return ids
 
     def _notice(self, text: str, ids: list[int]) -> None:
         """Keep what comes a second time: a system prompt with its tools, a task of a group.
@@ -87,10 +88,13 @@ class Encoder:
             self._once[seen] = None
             if len(self._once) > ONCE_MAX:
                 self._once.pop(next(iter(self._once)), None)
-        elif len(text) <= OFTEN_CHARACTERS_MAX:
-            self._often[text] = ids
-            if len(self._often) > OFTEN_MAX:
-                self._often.pop(next(iter(self._often)), None)
+        elif len(text) <= OFTEN_CHARACTERS_MAX // 40:
+            self._often[text] = as_ids(ids)
+            self._often_characters += len(text)
+            while self._often_characters > OFTEN_CHARACTERS_MAX:
+                oldest = next(iter(self._often))
+                del self._often[oldest]
+                self._often_characters -= len(oldest)
 
     def _encode(self, text: str) -> list[int]:
         if MARK not in text or not self.guards:

@@ -21,6 +21,7 @@ from typing import Any, Protocol
 import msgspec
 from tokenizers import Tokenizer
 
+from schemas.json_lines import NESTING_MAX
 from streams.adapters.dialects.calls import Tool
 from streams.adapters.gateway.detokenising import Vocabulary
 
@@ -32,8 +33,10 @@ CALLING = (
 """The first pair that a tokenizer has."""
 
 OK = "ok"
-DEPTH_MAX = 100
-"""Of arguments: JSON libraries give up at some depth, each at another."""
+DEPTH_MAX = NESTING_MAX - 10
+"""Of arguments: a record has brackets around them, and JSON libraries give up at some depth."""
+CALLS_MAX = 1000
+"""Of one answer; a model in a loop writes more than any client would run."""
 
 
 class SeenCall(Protocol):

@@ -188,12 +188,19 @@ class History:
         return None if turn is None or (turn.broken and turn.is_leaf) else turn
 
     def superseded(self, turn: RecordedTurn) -> list[RecordedTurn]:
-        """The twins of a turn that is being extended: nobody goes on from them."""
+        """The twins of a turn that is being extended, answered before it was asked.
+
+        Asked again, the client never got them. Twins that were asked for side by side were all
+        wanted: the client chooses among them.
+        """
         at_place = turn.place.answers.turns if turn.place.answers else []
         return [
             twin
             for twin in at_place
-            if twin is not turn and twin.tools_digest == turn.tools_digest and twin.is_leaf
+            if twin is not turn
+            and twin.tools_digest == turn.tools_digest
+            and twin.is_leaf
+            and (twin.finished_ms or 0) <= (turn.started_ms or 0)
         ]
 
     def _base_of(self, event: Turn) -> RecordedTurn | None:

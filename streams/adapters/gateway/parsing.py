@@ -20,7 +20,7 @@ from enum import Enum, auto
 from streams.adapters.dialects.calls import Call, FinishReason, Message, Piece, ToolCall
 from streams.adapters.engines.interface import Finish
 from streams.adapters.gateway.given import Given
-from streams.adapters.gateway.grammar import Grammar, usable
+from streams.adapters.gateway.grammar import CALLS_MAX, Grammar, usable
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -203,7 +203,8 @@ class AnswerParser:
         block, self._block = self._block, []
         self._state = _State.SPEAKING
         calls = self._grammar.read(block, self._tools)
-        if calls is None:
+        if calls is None or len(self._given.calls) + len(calls) > CALLS_MAX:
+            calls = None
             self._speak_broken(self._grammar.vocabulary.text(block))
         for call in calls or ():
             self._given.call(call)
@@ -257,7 +258,8 @@ class AnswerParser:
         for attempt in seen.tool_calls:
             if self._state is _State.OVER:
                 break
-            call = usable(attempt) if self._tools else None
+            room = bool(self._tools) and len(self._given.calls) < CALLS_MAX
+            call = usable(attempt) if room else None
             if call is None:
                 self._speak_broken(f"\n{attempt.raw}")
             else:
@@ -269,7 +271,7 @@ class AnswerParser:
             return True
         seen = self._grammar.see(self._ids, self._tools, self._tail)
         calls = [usable(attempt) for attempt in seen.tool_calls] if seen else []
-        return [call for call in calls if call is not None] == self._given.calls
+        return [call for call in calls if call is not None][:CALLS_MAX] == self._given.calls
 
     def _think(self, text: str) -> None:
         self._given.think(text)

@@ -16,7 +16,7 @@ import msgspec
 
 from schemas.events import Sampling as Pins
 from streams.adapters.dialects.calls import Call, CallRefused
-from streams.adapters.engines.interface import Sampling
+from streams.adapters.engines.interface import Engine, Sampling
 
 _PINNED = (
     "temperature",
@@ -32,7 +32,7 @@ _WHOLE = ("frequency_penalty", "presence_penalty", "repetition_penalty", "temper
 
 
 def drawn(
-    call: Call, pins: Pins | None, *, trains: bool, logprobs: Literal["processed", "raw"]
+    call: Call, pins: Pins | None, engine: Engine, *, trains: bool
 ) -> tuple[Sampling, list[str]]:
     """The sampling of a call without its lengths, and which wishes of the client are ignored.
 
@@ -44,12 +44,19 @@ def drawn(
     sampling = replace(Sampling(stop=call.stop, json_schema=_schema(call)), **pinned)
     wishes: dict[str, Any] = {n: v for n, v in call.sampling.items() if n in (*_PINNED, "seed")}
     if trains:
-        _refuse_raw(sampling, logprobs)
+        _refuse_raw(sampling, engine.logprobs)
     else:
         granted = {n: v for n, v in wishes.items() if n not in pinned}
         whole = {n: int(v) for n, v in granted.items() if n in {"top_k", "seed"}}
         sampling = replace(sampling, **{**granted, **whole})
     ignored = [n for n, v in wishes.items() if n != "seed" and v != getattr(sampling, n)]
+    if call.tool_choice not in ("auto", "none"):
+        if engine.forces_calls:
+            sampling = replace(sampling, tool_choice=call.tool_choice)
+        else:
+            ignored.append("tool_choice")
+    if not call.parallel_tool_calls:
+        ignored.append("parallel_tool_calls")
     return sampling, ignored
 
 
@@ -57,7 +64,7 @@ def constraint(call: Call, sampling: Sampling) -> str | None:
     """What cuts the sampled distribution, if anything does."""
     if call.response_schema is not None:
         return "response_schema"
-    if call.tool_choice not in ("auto", "none"):
+    if sampling.tool_choice is not None:
         return "tool_choice"
     if sampling.top_p < 1 or sampling.top_k > 0 or sampling.min_p > 0:
         return "truncating sampler"

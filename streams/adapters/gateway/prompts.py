@@ -31,7 +31,7 @@ from schemas.record import Ids
 from streams.adapters.dialects.calls import Call, CallRefused, Message, Tool
 from streams.adapters.gateway.composing import Composed, Item, Prefill, Spoken, compose
 from streams.adapters.gateway.encoding import RenderFailed, as_ids
-from streams.adapters.gateway.history import History, Match
+from streams.adapters.gateway.history import History, Match, Named
 from streams.adapters.gateway.history_tokens import acknowledged, sums
 from streams.adapters.gateway.history_tree import Node, RecordedTurn
 from streams.adapters.gateway.prompt_items import Items
@@ -135,12 +135,7 @@ def build(call: Call, history: History, renderer: Renderer) -> BuiltPrompt:
             that this session has not given.
     """
     digest = tools_digest(call.tools)
-    match = history.find(
-        call.messages,
-        digest,
-        after=_previous(call, history),
-        named=history.named(call.carriers),
-    )
+    match = _matched(call, history, digest)
     if match.twin is not None:
         return _again(match, match.twin, history, renderer)
     items = Items(match, history, renderer, call.callable_tools)
@@ -172,6 +167,44 @@ def build(call: Call, history: History, renderer: Renderer) -> BuiltPrompt:
         cut=match.kept.cut.message if start and match.kept and items.cut else None,
         lent=tuple(items.lent),
     )
+
+
+def _matched(call: Call, history: History, digest: str | None) -> Match:
+    """How far a call goes along with what is recorded.
+
+    One that sends only what is new says its head again. If it is the one that stands there,
+    nothing is new in it; another takes its place, and what follows it is context.
+    """
+    previous, named = _previous(call, history), history.named(call.carriers)
+    messages = _sent(call, history, named)
+    head, new = messages[: call.head], messages[call.head :]
+    if previous is None or not head:
+        return history.find(messages, digest, after=previous, named=named)
+    path = (previous.node or previous.place).path()
+    old = path[:1] if (path[0].message or {}).get("role") == "system" else []
+    if [node.message for node in old] == head:
+        named = {at - len(head): names for at, names in named.items()}
+        return history.find(new, digest, after=previous, named=named)
+    between = path[len(old) :]
+    known = {len(head) + at: (node.turn.turn_id,) for at, node in enumerate(between) if node.turn}
+    named = known | {at + len(between): names for at, names in named.items()}
+    whole = [*head, *(node.message or {} for node in between), *new]
+    return history.find(whole, digest, named=named)
+
+
+def _sent(call: Call, history: History, named: Named) -> list[Message]:
+    """The messages of a call; those that it only names, as they were recorded."""
+    messages = list(call.messages)
+    for at in call.references:
+        turn = history.turn_of(messages[at], named.get(at, ()))
+        if turn is None or turn.node is None or turn.node.message is None:
+            raise CallRefused(
+                400,
+                "an item is named that was not given in this session: send the item itself",
+                param="input",
+            )
+        messages[at] = turn.node.message
+    return messages
 
 
 def _previous(call: Call, history: History) -> RecordedTurn | None:

@@ -133,6 +133,13 @@ class Publisher:
         if turn_id not in session.undelivered:
             self._owe(session, turn_id, None)
 
+    def lost(self, session: Session, turn_id: str) -> None:
+        """Say that a turn was sampled and cannot be recorded."""
+        if turn_id not in session.undelivered:
+            seq = session.sources.get(self.source, 0) + 1
+            session.number(self.source, seq)
+            self._owe(session, turn_id, seq)
+
     async def say_all(self, session: Session) -> None:
         """Tell the log now what it has still to be told of a session.
 

@@ -29,6 +29,7 @@ from streams.adapters.dialects.calls import Message, Tool
 from streams.adapters.gateway import rendering_probes as probes
 from streams.adapters.gateway.composing import Item, Rendered, Spoken, compose
 from streams.adapters.gateway.encoding import Encoder, RenderFailed, as_ids
+from streams.adapters.gateway.fitting import Fitting
 from streams.adapters.gateway.matching import with_own_reasoning
 from streams.adapters.gateway.rendering_bridge import Bridge, FamilyRenderer, find_bridge
 from streams.adapters.gateway.rendering_files import (
@@ -43,6 +44,8 @@ from streams.errors import BadSetting
 
 _SYSTEM_BLOCK = "<system>\n{}\n</system>"
 _WINDOW = 64
+_PADDING_IDS = 1024
+"""Models are given some ids more than their tokenizer, so that sizes are round."""
 
 
 class Renderer:
@@ -71,6 +74,10 @@ class Renderer:
         self.tokenizer = load_tokenizer(folder)
         self.backend: Tokenizer = self.tokenizer.backend_tokenizer
         self._encoder = Encoder(self.backend)
+        self.fitting = Fitting(self.backend)
+        known = (self.backend.get_vocab_size() - 1, *self.backend.get_added_tokens_decoder())
+        self.ids_max = max(known) + _PADDING_IDS
+        """No model that goes with the tokenizer has a higher id."""
         text = template_text(self.tokenizer, template)
         self.fingerprint = fingerprint_of(folder, self.backend, text, options)
         self._template = plain = None

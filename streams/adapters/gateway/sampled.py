@@ -3,7 +3,6 @@
 Invariant: one finite logprob for each id; runs of weight versions cover every id or are not given.
 """
 
-import math
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -11,11 +10,15 @@ import numpy as np
 from schemas.record import TOKEN_ID_MAX, Floats, Ids
 from streams.adapters.engines.interface import EngineError, Finish, Tokens
 
+_FLOAT32_MAX = float(np.finfo(np.float32).max)
+
 
 @dataclass(slots=True)
 class Sampled:
     """Grows while a turn runs."""
 
+    ids_max: int = TOKEN_ID_MAX
+    """The highest that the model may sample."""
     ids: list[int] = field(default_factory=list)
     logprobs: list[float] = field(default_factory=list)
     versions: list[tuple[int, int]] = field(default_factory=list)
@@ -30,7 +33,7 @@ class Sampled:
         Raises:
             EngineError: they cannot be recorded; what came before stands.
         """
-        _check(tokens)
+        _check(tokens, self.ids_max)
         self.ids += tokens.ids
         self.logprobs += tokens.logprobs
         self.weight_label = tokens.weight_label or self.weight_label
@@ -60,13 +63,13 @@ class Sampled:
         return self.versions if self.versions and not self.unversioned else None
 
 
-def _check(tokens: Tokens) -> None:
+def _check(tokens: Tokens, ids_max: int) -> None:
     wrong = None
     if len(tokens.ids) != len(tokens.logprobs):
         wrong = f"{len(tokens.logprobs)} logprobs for {len(tokens.ids)} ids"
-    elif not all(map(math.isfinite, tokens.logprobs)):
+    elif not all(abs(logprob) <= _FLOAT32_MAX for logprob in tokens.logprobs):
         wrong = "a logprob that is no finite number"
-    elif tokens.ids and not 0 <= min(tokens.ids) <= max(tokens.ids) <= TOKEN_ID_MAX:
+    elif tokens.ids and not 0 <= min(tokens.ids) <= max(tokens.ids) <= ids_max:
         wrong = "an id that no token has"
     if wrong is not None:
         raise EngineError(f"the engine gave {wrong}", retryable=False)

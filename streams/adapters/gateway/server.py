@@ -113,6 +113,7 @@ class Gateway:
         except BaseException:
             await self._runner.cleanup()
             raise
+        self.sessions.follow()
         host, port = self._runner.addresses[0][:2]
         shown = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
         shown = f"[{shown}]" if ":" in shown else shown
@@ -134,6 +135,7 @@ class Gateway:
         await self.publisher.close(drain_s)
         if self._runner is not None:
             await self._runner.cleanup()
+        await self.sessions.close()
 
     async def _listen(self, runner: web.AppRunner) -> None:
         host, port = self._settings.gateway_host, self._settings.gateway_port

@@ -25,11 +25,6 @@ class UnderWay(Protocol):
         """Done when everything of it is recorded."""
         ...
 
-    @property
-    def prompt_digest(self) -> bytes | None:
-        """Once its prompt is built."""
-        ...
-
     def stop(self, why: CallRefused) -> None:
         """Sample no further; what there is is recorded as not delivered."""
         ...
@@ -43,16 +38,28 @@ class Session:
     history: History
     opened: SessionOpened | None = None
     opened_at: Position | None = None
+    opened_ms: int = 0
+    """When the log took its opening."""
     sealed: bool = False
     """An end is under way, or may be in the log already."""
     ended: str | None = None
     """How, once the log has it."""
+    ended_words: bytes | None = None
+    """A digest of what was said at the end; None if it expired."""
+    ended_at: int | None = None
+    """Where the end stands, if it was read there."""
     sources: dict[str, int] = field(default_factory=dict)
     """The highest `seq` known of each source."""
     prev: int | None = None
     """Where the session's newest acknowledged turn stands."""
     newest: tuple[int, int] = (-1, 0)
     """Where its newest known event stands, and when the log took it."""
+    read: int = -1
+    """Where the newest event stands that was read there; those published since are not counted."""
+    news: bool = False
+    """Somebody else wrote something of it that is not read yet."""
+    doubted: bool = False
+    """It may have expired before what was published last."""
     unrecorded: int = 0
     """Calls that were answered without a turn, because the context was full."""
     place: tuple[int, int] | None = None

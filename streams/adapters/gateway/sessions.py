@@ -4,24 +4,36 @@ A session's key says where it begins in the log, and every turn is in the log, s
 here is a cache: a session that is not known is read back before it is served. One that is over is
 let go at once.
 
+    ended or gone on with elsewhere   met by the follower; read before the next call is begun
+    near a time limit                 a turn that was recorded then is looked for behind an expiry
+    opened elsewhere or before        met by the follower, as far as it looks back
+
+An id that was opened so long ago that the follower did not meet it cannot be told from a new one:
+looking for it would mean to read all of its partition. It is opened again then, as a session that
+knows nothing of the first; the processor counts the second opening as a duplicate if its words
+are the same, refuses it if they are not, and refuses every turn if the first has ended.
+
 Invariant: a session that cannot be read back whole is refused, never started empty; one that
-still has something to say to the log is never let go.
+still has something to say to the log is never let go; a turn that the log has behind its
+session's expiry is not answered as if it counted.
 """
 
 import asyncio
 import time
 from collections import OrderedDict
 from collections.abc import Callable
+from hashlib import blake2b
 
 from schemas import codec
-from schemas.bad_record import BadRecord
-from schemas.events import SessionEnded, SessionExpired, SessionOpened, Turn, TurnUndelivered
+from schemas.events import SessionOpened, Turn
 from streams.adapters.dialects.calls import CallRefused
+from streams.adapters.gateway.following import Follower
 from streams.adapters.gateway.history import History
 from streams.adapters.gateway.keys import SessionKey
 from streams.adapters.gateway.minted import Minter
 from streams.adapters.gateway.session import Session
-from streams.errors import BadEvent, NoSuchPosition
+from streams.adapters.gateway.session_events import Over, end_in, head_of, is_news, take
+from streams.errors import NoSuchPosition
 from streams.log.interface import Entry, Log, Position
 from streams.log.keys import event_key
 from streams.settings import Settings
@@ -30,6 +42,10 @@ _TURN_WAIT_S = 5.0
 _READ_WAIT_S = 1.0
 _READ_BYTES_MAX = 256 << 20
 """Of one session's events; the processor's own budget for a session."""
+_OPENINGS_MAX = 50_000
+"""Of which it is known where they stand."""
+_MARGIN_S = 60.0
+"""Before a time limit, half of it at most: clocks differ, and publishing takes time."""
 GONE = "this session's events are no longer in the log: open a new session"
 ENDED = "this session has ended: open a new one"
 TOO_LARGE = "this session is too large to be read back from the log: end it, open a new one"
@@ -57,20 +73,35 @@ class Sessions:
         self._minter = minter
         self._fingerprint = fingerprint
         self._known: OrderedDict[str, Session] = OrderedDict()
-        self._over: OrderedDict[str, str] = OrderedDict()
+        self._over: OrderedDict[str, Over] = OrderedDict()
         """How sessions ended, the newest; only to save a look into the log."""
+        self._ending: set[str] = set()
+        """Sessions whose end is under way, or may be in the log already."""
         self._coming: dict[str, asyncio.Task[Session]] = {}
+        self._openings: OrderedDict[str, tuple[Position, bytes]] = OrderedDict()
+        """Where sessions were opened, the newest, and with which words."""
+        self._follower = Follower(log, settings.turns_topic, self._meet)
 
     def __len__(self) -> int:
         """How many are held."""
         return len(self._known)
 
+    def follow(self) -> None:
+        """Learn what others write from now on, and what was written last."""
+        self._follower.start()
+
+    async def close(self) -> None:
+        """Let go of the log."""
+        await self._follower.close()
+
     def add(self, opened: SessionOpened, position: Position) -> Session:
         """A session that was opened here."""
         session = self._new(opened.session_id)
         session.opened, session.opened_at = opened, position
+        session.opened_ms = int(time.time() * 1000)
         session.place = (position.partition, position.offset + 1)
-        session.newest = (position.offset, int(time.time() * 1000))
+        session.read = position.offset
+        session.newest = (position.offset, session.opened_ms)
         self._hold(session)
         return session
 
@@ -81,17 +112,19 @@ class Sessions:
             CallRefused: it is over, or what it was is gone.
             LogError: it cannot be read now.
         """
-        if key.session_id in self._over:
-            raise ended_refusal()
+        self._refuse_ended(key.session_id)
         session = self._known.get(key.session_id)
+        if session is not None and _begins_before(key, session) and session.may_go:
+            session = None  # it was opened twice; the first opening is the one that counts
         if session is None:
             # Shielded: one caller that goes away does not stop it for the others.
             session = await asyncio.shield(self._comes(key))
-        elif self._idle(session):
+            self._refuse_ended(key.session_id)  # meanwhile
+        elif session.news or self._silent(session):
             await self.read_on(session)  # what happened meanwhile, somebody else has written
         if session.ended is not None:
             raise ended_refusal()
-        if self._idle(session):
+        if self._too_old(session) or (self._silent(session) and not session.running):
             raise _gone()  # the processor closes it at any moment
         if key.session_id in self._known:
             self._known.move_to_end(key.session_id)
@@ -101,24 +134,83 @@ class Sessions:
         """A session that is held."""
         return self._known.get(session_id)
 
-    def how_it_ended(self, session_id: str) -> str | None:
-        """The status of a session that is known to be over."""
+    def how_it_ended(self, session_id: str) -> Over | None:
+        """Of a session that is known to be over."""
         return self._over.get(session_id)
 
-    def over(self, session: Session, status: str) -> None:
+    async def opened_at(self, event: SessionOpened) -> tuple[Position, bool] | None:
+        """Where a session of this id was opened, and whether with the same words.
+
+        None if that is not known: it was not, or long before this gateway started.
+
+        Raises:
+            LogError: what was there at the start is not read yet.
+        """
+        await self._follower.looked_back(self._settings.request_timeout_s)
+        found = self._openings.get(event.session_id)
+        return None if found is None else (found[0], found[1] == _digest(codec.to_msgpack(event)))
+
+    async def ending(self, session_id: str) -> Session | None:
+        """Take no further call of a session; what is known of it, once that is settled."""
+        self._ending.add(session_id)
+        coming = self._coming.get(session_id)
+        if coming is not None:
+            await asyncio.wait({coming})
+        session = self._known.get(session_id)
+        if session is not None:
+            session.sealed = True
+        return session
+
+    def over(self, session_id: str, how: Over) -> None:
         """The log has its end; nothing of it is needed any more."""
-        session.ended = status
-        self._known.pop(session.session_id, None)
-        self._over[session.session_id] = status
+        session = self._known.pop(session_id, None)
+        if session is not None:
+            session.ended = how.status
+        self._ending.discard(session_id)
+        self._over[session_id] = how
         while len(self._over) > self._settings.gateway_sessions_held:
             self._over.popitem(last=False)
 
     async def read_on(self, session: Session) -> None:
         """Take over what others wrote of the session since."""
         if session.place is not None:
-            await self._read(session)
+            session.news = False
+            try:
+                await self._read(session)
+            except BaseException:
+                session.news = True
+                raise
             if session.ended is not None:
-                self.over(session, session.ended)
+                self.over(session.session_id, Over(session.ended, session.ended_words))
+
+    async def ended_before(self, session: Session) -> Over | None:
+        """How somebody else ended a session, if so.
+
+        Raises:
+            LogError: that cannot be read now.
+        """
+        if session.news or session.doubted or self._silent(session) or self._too_old(session):
+            await self.read_on(session)
+        return self._over.get(session.session_id)
+
+    def doubt(self, session: Session) -> None:
+        """Before a turn is published: note whether the session may have expired by now."""
+        if self._silent(session, near=True) or self._too_old(session, near=True):
+            session.doubted = True
+
+    async def came_late(self, session: Session, turn_id: str) -> bool:
+        """Whether a turn that was published stands behind its session's end.
+
+        Raises:
+            LogError: that cannot be read now.
+        """
+        if session.doubted or session.news:
+            await self.read_on(session)
+            session.doubted = False
+        if session.ended_at is None:
+            return False
+        position = session.history.turns[turn_id].position
+        return position is None or position > session.ended_at
 
     async def turn_at(self, session: Session, offset: int) -> Turn | None:
         """A turn of the session as the log has it; None where it is gone."""
@@ -150,9 +242,34 @@ class Sessions:
         if not done.cancelled():
             done.exception()  # whoever waited has it; if nobody did, nobody needs it
 
-    def _idle(self, session: Session) -> bool:
-        silent_ms = time.time() * 1000 - session.newest[1]
-        return not session.running and silent_ms > self._settings.idle_limit_s * 1000
+    def _refuse_ended(self, session_id: str) -> None:
+        if session_id in self._over or session_id in self._ending:
+            raise ended_refusal()
+
+    def _silent(self, session: Session, *, near: bool = False) -> bool:
+        """Whether the processor takes it for abandoned, or soon will."""
+        return _passed(session.newest[1], self._settings.idle_limit_s, near=near)
+
+    def _too_old(self, session: Session, *, near: bool = False) -> bool:
+        """Whether the processor ends it whatever happens, or soon will."""
+        return _passed(session.opened_ms, self._settings.hard_limit_s, near=near)
+
+    def _meet(self, entry: Entry) -> None:
+        """An entry of any session, when the log has it."""
+        head = head_of(entry)
+        session_id = (entry.key or b"").decode(errors="replace")
+        session = self._known.get(session_id)
+        if session is not None:
+            if _is_next(session, entry.position) and is_news(session, head):
+                session.news = True
+        elif head.type == "session_ended" and session_id not in self._over:
+            how = end_in(entry)
+            if how is not None:
+                self.over(session_id, how)
+        if head.type == "session_opened" and session_id not in self._openings:
+            self._openings[session_id] = (entry.position, _digest(entry.value or b""))
+            if len(self._openings) > _OPENINGS_MAX:
+                self._openings.popitem(last=False)
 
     def _new(self, session_id: str) -> Session:
         return Session(session_id, History(self._recogniser(session_id)))
@@ -176,7 +293,7 @@ class Sessions:
         if session.opened is None:
             raise _gone()
         if session.ended is not None:
-            self.over(session, session.ended)
+            self.over(session.session_id, Over(session.ended, session.ended_words))
             raise ended_refusal()
         if session.opened.fingerprint not in (None, self._fingerprint):
             raise CallRefused(
@@ -198,7 +315,7 @@ class Sessions:
                 for entry in await reader.next_batch(_READ_WAIT_S):
                     if entry.position.offset < end and entry.key == event_key(session.session_id):
                         size_bytes += len(entry.value or b"")
-                        _take(session, entry)
+                        take(session, entry)
                 if size_bytes > _READ_BYTES_MAX:
                     raise CallRefused(410, TOO_LARGE, kind="session_gone", code="session_gone")
         finally:
@@ -217,36 +334,24 @@ class Sessions:
                 del self._known[idle.session_id]
 
 
-def _take(session: Session, entry: Entry) -> None:
-    """One event of the session, as the log has it."""
-    offset = entry.position.offset
-    try:
-        event = codec.from_msgpack(entry.value or b"")
-        if isinstance(event, SessionOpened) and session.opened is None:
-            session.opened, session.opened_at = event, entry.position
-        elif isinstance(event, Turn):
-            session.history.record(event, position=offset)
-            session.prev = offset
-            session.number(event.source, event.seq)
-            if not event.delivered:
-                session.undelivered.add(event.turn_id)
-            if event.tools and event.tools_digest:
-                session.tools_sent.add(event.tools_digest)
-            if event.tools_digest and event.model:
-                session.agent_models.add(event.model)
-        elif isinstance(event, TurnUndelivered):
-            session.number(event.source, event.seq)
-            if event.turn_id is not None:
-                session.undelivered.add(event.turn_id)
-        elif isinstance(event, SessionEnded):
-            session.ended = event.end_status
-        elif isinstance(event, SessionExpired) and _counts(session, event):
-            session.ended = "expired"
-    except (BadRecord, BadEvent):
-        pass  # the processor makes a dead letter of it; no turn can hang on it
-    session.newest = (offset, max(entry.timestamp_ms, session.newest[1]))
+def _digest(text: bytes) -> bytes:
+    return blake2b(text, digest_size=16).digest()
 
 
-def _counts(session: Session, event: SessionExpired) -> bool:
-    """An expiry is void if anything came after what its sender had seen."""
-    return event.last_offset is None or event.last_offset >= session.newest[0]
+def _passed(since_ms: int, limit_s: float, *, near: bool) -> bool:
+    early_s = min(limit_s / 2, _MARGIN_S) if near else 0.0
+    return time.time() * 1000 - since_ms > (limit_s - early_s) * 1000
+
+
+def _begins_before(key: SessionKey, session: Session) -> bool:
+    at = session.opened_at
+    if at is None or key.offset is None or key.partition != at.partition:
+        return False
+    return key.offset < at.offset
+
+
+def _is_next(session: Session, position: Position) -> bool:
+    """Whether it stands where nothing was read of the session yet."""
+    if session.place is None or position.partition != session.place[0]:
+        return False
+    return position.offset >= session.place[1]

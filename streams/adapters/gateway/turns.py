@@ -18,7 +18,8 @@ import dataclasses
 import time
 from collections.abc import Sequence
 
-from schemas.bad_record import BadRecord
+import numpy as np
+
 from streams.adapters.dialects.calls import Answer, Call, CallRefused, Message, Piece, Usage
 from streams.adapters.dialects.common import ContextOverflow
 from streams.adapters.dialects.dialect import AnswerNames, Dialect
@@ -39,7 +40,7 @@ from streams.adapters.gateway.sessions import Sessions, ended_refusal
 from streams.errors import LogError, TooLarge
 from streams.settings import Settings
 
-_TAIL_IDS = 256
+_TAIL_IDS = 1024
 LOG_AWAY = "the turn could not be made durable in time: try again"
 
 
@@ -76,12 +77,12 @@ class RunningTurn:
             model=call.model,
         )
         self.out: asyncio.Queue[Piece | Answer | CallRefused] = asyncio.Queue()
-        self.prompt_digest: bytes | None = None
         self._gone = False
         self._stopped: CallRefused | None = None
         self._published = False
+        self._asked: tuple[BuiltPrompt, Sampling] | None = None
         self._place: Place = parts.gate.ask(session.session_id)
-        self._sampled = Sampled()
+        self._sampled = Sampled(ids_max=parts.renderer.ids_max)
         self._generating = Generating(parts.engine, session.session_id, self._sampled, self._feed)
         self._parser: AnswerParser | None = None
         self._started_ms = int(time.time() * 1000)
@@ -123,18 +124,28 @@ class RunningTurn:
             metrics.count("log_errors")
             metrics.say("log", session.session_id, self.turn_id, str(error))
             self.out.put_nowait(CallRefused(503, LOG_AWAY, kind="log_unavailable"))
-        except BadRecord as error:
-            metrics.count("failures")
-            metrics.say("unrecordable", session.session_id, self.turn_id, error.code)
-            self.out.put_nowait(
-                CallRefused(500, "the turn cannot be recorded", kind="server_error")
-            )
         except Exception as error:  # the client must get an answer, and the others go on
             metrics.failure(session.session_id, self.turn_id, error)
+            await self._salvage()
             self.out.put_nowait(CallRefused(500, "the gateway failed", kind="server_error"))
         finally:
             self._parts.gate.leave(session.session_id, self._place)
             session.running.pop(self.turn_id, None)
+
+    async def _salvage(self) -> None:
+        """Something failed that should not: what was sampled is recorded, or said to be lost."""
+        if self._published or not self._sampled.ids:
+            return
+        try:
+            if self._asked is not None:
+                await self._record(*self._asked, None, trainable=False)
+        except LogError:
+            pass  # the publisher owes it now
+        except Exception as error:
+            what = type(error).__name__
+            self._parts.metrics.say("unrecordable", self.session_id, self.turn_id, what)
+        if not self._published:
+            self._parts.publisher.lost(self._session, self.turn_id)
 
     async def _answered(self) -> Answer:
         parts = self._parts
@@ -146,6 +157,7 @@ class RunningTurn:
             return self._full(prompt)
         if self._stopped is not None:
             raise self._stopped  # nothing was sampled
+        self._asked = (prompt, sampling)
         parser = self._parser = AnswerParser(
             parts.grammar,
             self.call,
@@ -167,10 +179,24 @@ class RunningTurn:
             self.out.put_nowait(piece)
         with parts.metrics.stage("publish"):
             delivered = not self._gone and cut_short is None
+            parts.sessions.doubt(self._session)
             await self._record(prompt, sampling, parsed, delivered=delivered)
+            await self._check_in_time()
         if cut_short is not None:
             raise cut_short
         return self._answer(prompt, parsed)
+
+    async def _check_in_time(self) -> None:
+        """Refuse a turn that the log took behind its session's end: it does not count."""
+        parts, session = self._parts, self._session
+        try:
+            late = await parts.sessions.came_late(session, self.turn_id)
+        except LogError:
+            parts.publisher.undelivered(session, self.turn_id)
+            raise
+        if late:
+            parts.metrics.count("late_turns")
+            raise ended_refusal()
 
     def _feed(self, ids: Sequence[int]) -> None:
         assert self._parser is not None, "nothing is sampled before there is a parser"
@@ -188,7 +214,6 @@ class RunningTurn:
             prompt = build(self.call, session.history, parts.renderer)
         if prompt.cut is not None and await self._keep(prompt, prompt.cut):
             prompt = build(self.call, session.history, parts.renderer)
-        self.prompt_digest = prompt.prompt_digest
         self._supersede(prompt)
         return prompt
 
@@ -218,21 +243,16 @@ class RunningTurn:
             return
         for twin in session.history.superseded(base):
             self._parts.publisher.undelivered(session, twin.turn_id)
-        digest = base.prompt_sums[0].copy().digest()
-        for turn_id, running in session.running.items():
-            if turn_id != base.turn_id and running.prompt_digest == digest:
-                self._parts.publisher.undelivered(session, turn_id)
 
     def _sampling(self, prompt: BuiltPrompt) -> Sampling | None:
         """How it is sampled; None if the session has used up its context."""
         parts, session = self._parts, self._session
-        sampling, ignored = drawn(
-            self.call, session.pins, trains=session.trains, logprobs=parts.engine.logprobs
-        )
+        sampling, ignored = drawn(self.call, session.pins, parts.engine, trains=session.trains)
         for name in ignored:
             parts.metrics.count(f"ignored_sampling:{name}")
         window = parts.settings.gateway_context_tokens
-        budget = session.budget("context_tokens") or window
+        budget = session.budget("context_tokens")
+        budget = window if budget is None else budget
         left = min(window, budget) - len(prompt.ids)
         if left <= 0 and budget < window:
             return None
@@ -249,7 +269,7 @@ class RunningTurn:
         self,
         prompt: BuiltPrompt,
         sampling: Sampling,
-        parsed: Parsed,
+        parsed: Parsed | None,
         *,
         trainable: bool = True,
         delivered: bool = True,
@@ -260,10 +280,10 @@ class RunningTurn:
             call=self.call,
             prompt=prompt,
             sampled=self._sampled,
-            response=parsed.response_message,
+            response=parsed.response_message if parsed else None,
             drawn=sampling,
             constraint=constraint(self.call, sampling),
-            ill_formed=parsed.ill_formed,
+            ill_formed=parsed is not None and parsed.ill_formed,
             trainable=trainable,
             delivered=delivered and trainable,
             fingerprint=parts.renderer.fingerprint,
@@ -314,11 +334,13 @@ class RunningTurn:
 
 def _tail(prompt: BuiltPrompt, grammar: Grammar) -> list[int]:
     """The end of the prompt, back to where the last message ended."""
-    tail = [int(token) for token in prompt.ids[-_TAIL_IDS:]]
-    for at in range(len(tail) - 1, -1, -1):
-        if tail[at] in grammar.stop_ids:
-            return tail[at + 1 :]
-    return tail
+    stop_ids = tuple(grammar.stop_ids)
+    for length in (_TAIL_IDS, len(prompt.ids)):  # mostly near, and a prompt may be long
+        tail = prompt.ids[-length:]
+        ends = np.flatnonzero(np.isin(tail, stop_ids))
+        if len(ends):
+            return [int(token) for token in tail[ends[-1] + 1 :]]
+    return [int(token) for token in prompt.ids]
 
 
 def _engine_refusal(error: EngineError) -> CallRefused:

@@ -166,6 +166,15 @@ def test_where_an_answer_ends(items: tuple[dict[str, Any], ...], expected: str) 
     assert roles(*items) == expected
 
 
+def test_references_to_the_items_of_one_answer_are_one_message_that_is_named() -> None:
+    items = [
+        {"type": "item_reference", **own(prefix, at)} for at, prefix in enumerate(("rs_", "fc_"))
+    ]
+    found = call(input=[USER, *items, result()])
+    assert [message["role"] for message in found.messages] == ["user", "assistant", "tool"]
+    assert (found.references, found.carriers) == (frozenset({1}), {1: (ANSWER_ID,)})
+
+
 def test_a_thought_is_its_text_or_else_its_summary() -> None:
     summary = [{"type": "summary_text", "text": "s"}, {"type": "summary_text", "text": "t"}]
     for item, text in (

@@ -95,6 +95,10 @@ class ScriptedEngine:
     def logprobs(self) -> Literal["processed", "raw"]:
         return "processed"
 
+    @property
+    def forces_calls(self) -> bool:
+        return False
+
     async def generate(self, generation: Generation) -> AsyncGenerator[Tokens, None]:
         """Play the answer; closing the iterator early is journalled.
 

@@ -53,6 +53,10 @@ class RemoteScriptedEngine:
     def logprobs(self) -> Literal["processed", "raw"]:
         return "processed"
 
+    @property
+    def forces_calls(self) -> bool:
+        return False
+
     async def generate(self, generation: Generation) -> AsyncGenerator[Tokens, None]:
         """Tokens as they come.
 
