@@ -22,6 +22,7 @@ from streams.adapters.gateway.matching import (
     compare,
     reasoning_of,
     text_of,
+    whole_calls_of,
 )
 from streams.core.delta import Block
 
@@ -216,8 +217,7 @@ def _compared(message: Message, turn: RecordedTurn, node: Node) -> Whole | Cut |
     found = compare(message, form)
     if isinstance(found, Whole) and turn.broken and turn.is_leaf:
         # Tokens may follow what was given of it: half a call, half a character.
-        calls = len(calls_of(form))
-        return Cut(form, calls, in_reasoning=not calls and not text_of(form).strip())
+        return whole_calls_of(form, text_of(message))
     return found
 
 

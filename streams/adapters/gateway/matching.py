@@ -116,6 +116,16 @@ def _cut_behind(recorded: Message, calls: int) -> Cut:
     return Cut(message, calls)
 
 
+def whole_calls_of(recorded: Message, said: str) -> Cut:
+    """A broken answer without what followed its last whole call, or the text that was given."""
+    calls, text = len(calls_of(recorded)), text_of(recorded)
+    if text.lstrip().startswith(said.strip()):
+        leading = len(text) - len(text.lstrip())
+        text = text[: leading + len(said.strip())].rstrip()
+    message = {**recorded, "content": text}
+    return Cut(message, calls, in_reasoning=not calls and not text)
+
+
 def _cut_in_text(recorded: Message, said: str) -> Cut:
     text = text_of(recorded)
     leading = len(text) - len(text.lstrip())

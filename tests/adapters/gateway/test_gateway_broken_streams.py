@@ -9,7 +9,7 @@ import pytest
 from schemas.events import Turn
 from tests.adapters.gateway.agents import Agent, add_delta, calls, says, user
 from tests.adapters.gateway.test_gateway_order import chunks, raw
-from tests.adapters.gateway.world import World, play
+from tests.adapters.gateway.world import World, play, until
 
 Message = dict[str, Any]
 TOOLS = [{"type": "function", "function": {"name": "bash", "parameters": {"type": "object"}}}]
@@ -92,3 +92,32 @@ def test_two_requests_at_once_from_one_broken_answer_record_its_part_once(tmp_pa
         assert outcome.closed.trained == sum(len(turn.output_ids) for turn in turns[1:])
 
     play(tmp_path, story, [says(LONG, gap_ms=20), says("Good."), says("Done.")])
+
+
+def test_half_a_call_is_not_in_what_the_client_goes_on_from(tmp_path: Path) -> None:
+    async def story(world: World) -> None:
+        agent = await world.open()
+        kept: Message = {"role": "assistant", "content": None}
+        async with raw(world, agent, stream=True, tools=TOOLS) as reply:
+            async for _, chunk in chunks(reply):
+                add_delta(kept, chunk["choices"][0]["delta"])
+                if kept.get("tool_calls"):
+                    break
+            (entry,) = world.engine.journal
+            begun = len(entry.ids)
+
+            async def further() -> bool:
+                return len(entry.ids) > begun + 3
+
+            await until(further)
+        (call,) = kept["tool_calls"]
+        (whole,) = await world.recorded(agent.session_id)
+        agent.messages = [user("Hi"), kept]
+        await agent.ask({"role": "tool", "tool_call_id": call["id"], "content": "ok"}, tools=TOOLS)
+        outcome = await world.end(agent)
+        assert outcome.untrained == {whole.turn_id: {"undelivered": len(whole.output_ids)}}
+        assert len(outcome.samples) == 1
+        _, part, _ = await world.turns(agent.session_id)
+        assert_first_of(part, whole)
+
+    play(tmp_path, story, [calls("ls", "pwd", gap_ms=20), says("Good.")])
