@@ -35,6 +35,7 @@ from streams.adapters.client_steps import (
     checked_reward,
     steps_of,
 )
+from streams.adapters.what_to_set import for_sdks
 
 __all__ = ["AsyncSession", "ControlRefused", "GatewayAway", "Session", "Turnstream"]
 
@@ -223,7 +224,7 @@ class _Known:
     @property
     def env(self) -> dict[str, str]:
         """The variables that an agent needs."""
-        return {"OPENAI_BASE_URL": self.base_url, "OPENAI_API_KEY": self.key}
+        return for_sdks(self.base_url.removesuffix("/v1"), self.key)
 
     def _looking(self) -> Steps:
         ask = self._gateway.ask(f"/control/sessions/{self.session_id}")

@@ -14,6 +14,7 @@ import shlex
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
+from textwrap import indent
 
 import click
 
@@ -23,6 +24,7 @@ from streams.adapters.engines.scripted import ScriptedEngine
 from streams.adapters.gateway.rendering import Renderer
 from streams.adapters.gateway.secret import Secrets
 from streams.adapters.gateway.server import Gateway
+from streams.adapters.what_to_set import exported, for_claude_code, for_codex
 from streams.cli.serving import (
     ENGINES,
     SCRIPTED,
@@ -75,9 +77,10 @@ class Chosen:
 def up(engine: str | None, tokenizer: Path | None, data: Path, port: int | None) -> None:
     """Run gateway and processor over one folder, and open a session to try it with.
 
-    An agent that speaks OpenAI Chat Completions needs nothing but the two variables that are
-    printed. Without --engine a scripted one answers, so that everything can be tried without a
-    model. Other settings come from TURNSTREAM_* variables. Ctrl-C or SIGTERM drains and exits 0.
+    An agent needs nothing but the variables that are printed: it may speak OpenAI's Chat
+    Completions or Responses, or Anthropic's Messages. Without --engine a scripted one answers, so
+    that everything can be tried without a model. Other settings come from TURNSTREAM_* variables.
+    Ctrl-C or SIGTERM drains and exits 0.
     """
     exit_on_signals()
     try:
@@ -205,13 +208,20 @@ def told(gateway: Gateway, session: AsyncSession, chosen: Chosen) -> str:
     elif chosen.settings.gateway_secret is not None:
         where = f"derived from {PREFIX}GATEWAY_SECRET"
     here = [("listens on", gateway.local_url)] if gateway.local_url != url else []
+    settings, model = chosen.settings, chosen.settings.gateway_model
+    window, answer = settings.gateway_context_tokens, settings.gateway_max_new_tokens
+    claude_code = for_claude_code(model, window, answer)
+    codex = for_codex(url, model, window)
     notes = "\n".join(f"  {name:<10} {text}" for name, text in [*here, *chosen.notes])
-    exports = "\n".join(f"  export {name}={value}" for name, value in session.env.items())
     return f"""turnstream is up on {url}
 {notes}
 
-session {session.session_id} is open for trying it; for an OpenAI SDK:
-{exports}
+session {session.session_id} is open for trying it; for an OpenAI or Anthropic SDK:
+{indent(exported(session.env), "  ")}
+for Claude Code also:
+{indent(exported(claude_code), "  ")}
+for Codex with the same key:
+  codex exec {shlex.join(codex)} ...
 
 end it with a reward, and read its samples:
   curl {url}/control/sessions/{session.session_id}/end \\

@@ -172,6 +172,7 @@ def read_call(body: bytes) -> ResponsesCall:
         placeholders=reader.placeholders,
         ignored=(*_ignored(request), *dict.fromkeys(tools.ignored), *choice_ignored),
         previous_id=request.previous_response_id or None,
+        head=1 if request.instructions else 0,
         carriers=reader.carriers,
         references=frozenset(reader.references),
         spellings=tools.spellings,
