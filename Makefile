@@ -1,4 +1,5 @@
-# Plain `make` lists the targets. They need Python 3.11+, make and git; `make test` also Java 17+ and Maven.
+# Plain `make` lists the targets. They need Python 3.11+, make and git; `make test` also Java 17+ and
+# Maven; `make test-clients` also npm and a Linux that gives a process a network of its own.
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
@@ -10,7 +11,7 @@ READY := .venv/.ready
 # More words for the command of a target, e.g. `make test ARGS="-k tree"`.
 ARGS ?=
 
-.PHONY: help venv demo test broker check format mutants chaos chaos-variants chaos-embedded soak bench-core bench-processor bench-embedded bench-gateway lock wheel clean
+.PHONY: help venv demo test test-clients broker check format mutants chaos chaos-variants chaos-embedded soak bench-core bench-processor bench-embedded bench-gateway lock wheel clean
 
 help: ## this list
 	@sed -nE 's/^([a-z-]+):[^#]*## (.*)/\1|\2/p' Makefile | while IFS='|' read -r name text; do \
@@ -32,10 +33,19 @@ $(READY): requirements.txt pyproject.toml
 demo: $(READY) ## an agent through the gateway to its sample, then a harder run under other rules
 	@tools/demo
 
-# Some tests start a real broker; its jars are fetched once, into .venv.
+# How many files of tests run side by side, more than cores since many wait; 0: no workers, for --pdb.
+WORKERS ?= 4
+
+# Some tests start a real broker; its jars are fetched once, into .venv. Files begin in the order
+# of tests/conftest.py.
 test: $(READY) ## every test; ARGS="-k tree" runs a part
 	@tools/need-java
-	@$(BIN)/python -m pytest $(ARGS)
+	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(ARGS)
+
+# The clients are fetched once by npm, into .venv; the table is kept beside them.
+test-clients: $(READY) ## Claude Code and Codex through the gateway, and what became of their tokens
+	@tools/need-java
+	@$(BIN)/python -m pytest tests/clients $(ARGS)
 
 broker: $(READY) ## a real Kafka broker on 127.0.0.1:9092, in the foreground; its data stays
 	@tools/need-java

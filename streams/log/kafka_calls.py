@@ -28,9 +28,16 @@ _BACKOFF_MOST_S = 1.0
 
 
 async def answered(
-    what: str, ask: Callable[[], Awaitable[Answer]], settings: Settings, seconds: float
+    what: str,
+    ask: Callable[[], Awaitable[Answer]],
+    settings: Settings,
+    seconds: float,
+    until_s: float | None = None,
 ) -> Answer:
-    """The answer, or `LogAway` after so many seconds; what cannot pass is raised at once."""
+    """The answer, or `LogAway` after so many seconds; what cannot pass is raised at once.
+
+    Some of the seconds may have gone by already: then `until_s`, on the loop's clock, is the end.
+    """
     fault: Exception | None = None
     backoff_s = _BACKOFF_FIRST_S
     clock = asyncio.get_running_loop().time
@@ -38,7 +45,7 @@ async def answered(
     missing_s: float | None = None
     patience_s = min(seconds, settings.request_timeout_s)
     try:
-        async with asyncio.timeout(seconds):
+        async with asyncio.timeout_at(clock() + seconds if until_s is None else until_s):
             while True:
                 try:
                     return await ask()
@@ -103,7 +110,8 @@ class Connected:
         try:
             if self.now is None:
                 made = self._make()
-                await started(what, made, self._settings, max(0.1, deadline_s - clock()))
+                until_s = max(clock() + 0.1, deadline_s)
+                await started(what, made, self._settings, seconds, until_s)
                 self.now = made
             return self.now
         finally:
@@ -117,7 +125,9 @@ class Connected:
                 await stopped(client, seconds)
 
 
-async def started(what: str, client: Any, settings: Settings, seconds: float) -> None:
+async def started(
+    what: str, client: Any, settings: Settings, seconds: float, until_s: float | None = None
+) -> None:
     """Start a client of aiokafka; a failed one is left stopped, so that it does not leak."""
 
     async def start() -> None:
@@ -128,7 +138,7 @@ async def started(what: str, client: Any, settings: Settings, seconds: float) ->
             raise
 
     try:
-        await answered(what, start, settings, seconds)
+        await answered(what, start, settings, seconds, until_s)
     except BaseException:
         await stopped(client, settings.request_timeout_s)
         raise

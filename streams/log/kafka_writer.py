@@ -108,7 +108,8 @@ class KafkaWriter:
             count = await self._count(producer, outgoing.topic)
             return await self._handed_over(producer, outgoing, count)
 
-        return await answered(what, hand_over, self._settings, max(0.1, deadline_s - clock()))
+        until_s = max(clock() + 0.1, deadline_s)
+        return await answered(what, hand_over, self._settings, seconds, until_s)
 
     async def close(self) -> None:
         """Flush, bounded, and let go."""

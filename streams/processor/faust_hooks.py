@@ -18,11 +18,14 @@ those three are ours, and they need these hooks:
     app._stop_consumer                drain and commit before the consumer goes away
     app._create_directories           a folder for tables on disk, which nobody would remove
     consumer cluster metadata         an assignment made without our topics is empty for ever
+    aiokafka's _proc_fetch_request    without a broker a fetch waits to try again; to be cancelled
+                                      then, it ends the consumer's stop too, and so the worker
 
 Invariant: nothing else in the project touches a private name of Faust; another version of Faust
 is refused at the start, because these names mean something in this one only.
 """
 
+import asyncio
 import os
 import threading
 from collections.abc import Awaitable, Callable, Iterator, Mapping
@@ -30,6 +33,7 @@ from typing import Any
 
 import faust
 from aiokafka import TopicPartition
+from aiokafka.consumer.fetcher import Fetcher
 from faust.tables.recovery import Recovery
 from faust.transport.consumer import Consumer
 from faust.transport.drivers.aiokafka import AIOKafkaConsumerThread
@@ -62,6 +66,20 @@ def install(fetch_wait_ms: int) -> None:
         return consumer
 
     AIOKafkaConsumerThread._create_worker_consumer = create_with_short_wait  # type: ignore[method-assign]
+    let_fetches_be_cancelled()
+
+
+def let_fetches_be_cancelled() -> None:
+    """A cancelled fetch has no result, also one that waits to try again."""
+    fetch = Fetcher._proc_fetch_request
+
+    async def fetch_or_leave(self: Any, *given: Any) -> bool:
+        try:
+            return bool(await fetch(self, *given))
+        except asyncio.CancelledError:
+            return False
+
+    Fetcher._proc_fetch_request = fetch_or_leave
 
 
 async def _wait_only_if_full(self: Any, *waits: Any, **limits: Any) -> Any:

@@ -12,7 +12,7 @@ from pathlib import Path
 from tests.compose.compose_file import Service
 from tests.compose.stand_in import BASE_ENVIRONMENT, replaced
 from tests.kafka.broker import START_SECONDS_MAX, Broker
-from tests.kafka.jars import broker_jars, java_command
+from tests.kafka.jars import NoBroker, broker_jars, java_command
 
 SET_UP = "kafka.docker.KafkaDockerWrapper"
 
@@ -36,13 +36,18 @@ class ComposeBroker(Broker):
             for name in ("default", "mounted", "final")
             for word in (f"--{name}-configs-dir", str(self._set_up / name))
         ]
-        subprocess.run(
+        run = subprocess.run(
             [*java_command(broker_jars(), 128), SET_UP, "setup", *options],
             env=BASE_ENVIRONMENT | given,
-            check=True,
+            check=False,
             capture_output=True,
+            text=True,
             timeout=START_SECONDS_MAX,
         )
+        if run.returncode:
+            raise NoBroker(
+                f"the image's set-up ended with {run.returncode}:\n{run.stdout}{run.stderr}"
+            )
 
     def _written_properties(self) -> Path:
         return self._set_up / "final/server.properties"

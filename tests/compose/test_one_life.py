@@ -23,6 +23,7 @@ from tests.compose.stand_in import BASE_ENVIRONMENT, SECONDS_MAX, StandIn, repla
 from tests.drift.qwen3 import tokenizer_folder
 from tests.harness import linearized
 from tests.kafka.broker import free_port
+from tests.kafka.jars import NoBroker
 
 TABLE = {
     # in the file: here
@@ -81,6 +82,14 @@ def stack(
     """Nothing of ours is started yet."""
     with StandIn(services, image, tmp_path, lambda: filled(tmp_path, **ports)) as stand_in:
         yield stand_in
+
+
+def test_a_broker_that_cannot_be_set_up_says_why(
+    services: dict[str, Service], tmp_path: Path, ports: dict[str, int]
+) -> None:
+    table = filled(tmp_path, **{**ports, "host": ports["inside"]})
+    with pytest.raises(NoBroker, match="two listeners on the same port"):
+        ComposeBroker(services["kafka"], table, tmp_path / "broker", ports["inside"])
 
 
 def on_this_machine(stack: StandIn, *command: str | Path) -> str:

@@ -16,6 +16,9 @@ import asyncio
 import atexit
 import base64
 import contextlib
+import fcntl
+import functools
+import os
 import random
 import shutil
 import signal
@@ -39,6 +42,7 @@ START_SECONDS_MAX = 60.0
 STOP_SECONDS_MAX = 30.0
 MESSAGE_BYTES_MAX = 8_388_608
 _PORTS = range(20_000, 30_000)
+_given: set[int] = set()
 _GUARD = 'while read -r pid; do last=$pid; done; [ -z "$last" ] || kill -9 "$last"'
 
 _COMMON = f"""\
@@ -280,13 +284,29 @@ def start_all(brokers: Sequence[Broker]) -> None:
         broker.wait(len(brokers))
 
 
-def free_port() -> int:
-    """A port nobody listens on, outside of the range for outgoing connections."""
-    for port in random.sample(_PORTS, 200):
+def free_port(among: Sequence[int] = _PORTS) -> int:
+    """A port nobody listens on, outside of the range for outgoing connections.
+
+    It is the caller's until this process ends: no other call here or in another process gives it.
+    """
+    ledger = _ledger()
+    for port in random.sample(among, len(among)):
         with contextlib.suppress(OSError), socket.socket() as probe:
+            if port in _given:
+                continue
+            # A lock on one byte of the ledger, which goes with the process, however that ends.
+            fcntl.lockf(ledger, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, port)
             probe.bind(("127.0.0.1", port))
+            _given.add(port)
             return port
     raise NoBroker("no free port")
+
+
+@functools.cache
+def _ledger() -> IO[bytes]:
+    """One file for all checkouts of a user; open as long as we run, since closing it unlocks."""
+    path = Path(tempfile.gettempdir()) / f"turnstream-ports-{os.getuid()}"
+    return path.open("ab")
 
 
 def _share_classes(jars: Path) -> None:

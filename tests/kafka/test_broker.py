@@ -22,6 +22,15 @@ print(broker.pid, flush=True)
 time.sleep(60)
 """
 
+ALL_FREE = """
+import contextlib, sys
+from tests.kafka.broker import NoBroker, free_port
+few = range(int(sys.argv[1]), int(sys.argv[2]))
+with contextlib.suppress(NoBroker):
+    while True:
+        print(free_port(few))
+"""
+
 
 def alive(pid: int) -> bool:
     """Running, and not just a name in the process table."""
@@ -55,6 +64,23 @@ def test_ports_lie_below_those_for_outgoing_connections() -> None:
     limits = Path("/proc/sys/net/ipv4/ip_local_port_range")
     lowest = int(limits.read_text().split()[0]) if limits.exists() else 49_152
     assert all(free_port() < min(lowest, 30_000) for _ in range(20))
+
+
+def test_a_port_is_given_once_also_to_several_processes() -> None:
+    few = range(29_000, 29_020)
+    mine = [free_port(few) for _ in range(3)]
+    other = subprocess.run(
+        [sys.executable, "-c", ALL_FREE, str(few.start), str(few.stop)],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+    )
+    theirs = [int(word) for word in other.stdout.split()]
+    # The range runs dry there, so each port that nobody held was given.
+    assert theirs
+    assert len({*mine, *theirs}) == len(mine) + len(theirs)
 
 
 def test_the_jars_are_those_of_the_project() -> None:

@@ -134,7 +134,11 @@ def test_only_the_partition_of_the_session_is_read(settings: Settings, tmp_path:
     assert ran.out.startswith("session s  open  policy seed\n")
 
 
-def test_topics_that_are_missing_are_named(bare_settings: Settings, tmp_path: Path) -> None:
+def test_topics_that_are_missing_are_named(
+    bare_settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # So long a topic may stay unknown; each command waits for it.
+    monkeypatch.setenv(f"{PREFIX}REQUEST_TIMEOUT_S", "4")
     bare = OnKafka(bare_settings, tmp_path)
     for command in (["inspect", "s"], ["dead-letters", "list"]):
         ran = bare.run(*command)

@@ -7,12 +7,22 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from aiokafka import AIOKafkaConsumer
 
 from streams.log.kafka_topics import create_topics
+from streams.processor import faust_hooks
 from streams.settings import Settings
 from tests.harness import linearized
 from tests.kafka.broker import Broker
-from tests.kafka.test_processor import as_json, events, publish, records, wait_for, worker
+from tests.kafka.test_processor import (
+    SECONDS_MAX,
+    as_json,
+    events,
+    publish,
+    records,
+    wait_for,
+    worker,
+)
 
 AWAY_S = 12.0
 LINES_MAX = 40
@@ -38,11 +48,12 @@ def settings(broker: Broker) -> Settings:
 
 def test_a_worker_outlives_its_broker(broker: Broker, settings: Settings, tmp_path: Path) -> None:
     said = tmp_path / "worker.log"
+    # While the broker is there: a worker that is quicker than this would find no topics, and end.
+    asyncio.run(create_topics(settings))
     broker.kill()
     with worker(settings, said) as running:
         wait_for(said, r"(waiting for it)")
         broker.start()
-        asyncio.run(create_topics(settings))
         wait_for(said, r"(the broker answers)")
         wait_for(said, r"recovered (0) rows")
         told = events()
@@ -84,3 +95,29 @@ def test_a_worker_that_waits_for_its_broker_can_be_stopped(
         wait_for(said, r"(waiting for it)")
         running.send_signal(signal.SIGTERM)
         assert running.wait(STOPPED_WITHIN_S) == 0, said.read_text()
+
+
+def test_a_consumer_stops_while_its_fetch_waits_to_try_again(
+    broker: Broker, settings: Settings, caplog: pytest.LogCaptureFixture
+) -> None:
+    faust_hooks.let_fetches_be_cancelled()
+    asyncio.run(create_topics(settings))
+
+    async def scenario() -> None:
+        consumer = AIOKafkaConsumer(
+            settings.turns_topic,
+            bootstrap_servers=settings.bootstrap_servers,
+            retry_backoff_ms=600_000,
+        )
+        await consumer.start()
+        for place in consumer.assignment():
+            await consumer.position(place)
+        broker.kill()
+        until_s = time.monotonic() + SECONDS_MAX
+        while "Failed fetch messages" not in caplog.text and time.monotonic() < until_s:
+            await asyncio.wait_for(consumer.getmany(timeout_ms=50), SECONDS_MAX)
+        async with asyncio.timeout(SECONDS_MAX):
+            await consumer.stop()
+        assert "Failed fetch messages" in caplog.text
+
+    asyncio.run(scenario())

@@ -1,0 +1,18 @@
+"""The order of the files: the longest begin first, so that no worker ends long after the others."""
+
+import pytest
+
+LONGEST = (
+    "tests/chaos/test_variants.py",
+    "tests/core/test_against_the_oracle.py",
+    "tests/chaos/test_chaos_short.py",
+    "tests/kafka/",
+    "tests/compose/test_one_life.py",
+    "tests/cli/",
+    "tests/benchmarks/test_gateway_bench.py",
+    "tests/processor/test_crashes.py",
+)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    items.sort(key=lambda item: [not item.nodeid.startswith(start) for start in LONGEST])
