@@ -6,6 +6,7 @@ r"""Which of an answer's tokens a client kept that kept only the beginning of it
 
 A cut on a token's edge keeps sampled tokens only. A cut inside a token keeps those before it and
 encodes what is left of the text. A cut between calls keeps the tokens through the last call.
+Blanks at the very end are kept with what is before them.
 
 Invariant: the ids kept are the first of the output, unchanged.
 """
@@ -30,6 +31,16 @@ def kept_tokens(
 
     None where the text is not found in the tokens.
     """
+    kept = _kept(renderer, output, cut, tools)
+    if kept is None or kept[1]:
+        return kept
+    # Blanks alone begin nothing: with them the answer is whole, and stays one turn.
+    return kept if renderer.decode(output[kept[0] :]).strip() else (len(output), [])
+
+
+def _kept(
+    renderer: Renderer, output: Ids, cut: Cut, tools: Sequence[Tool]
+) -> tuple[int, list[int]] | None:
     if cut.calls:
         end = _end_of_call(renderer, output, cut.calls, tools)
         return None if end is None else (end, [])

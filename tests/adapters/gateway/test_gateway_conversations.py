@@ -1,175 +1,158 @@
-"""Agents through the gateway over HTTP: what they see, what the log has, what trains."""
+"""Agents through the gateway over HTTP: what they see, what the log has, what trains.
+
+Each conversation is held by the SDKs of three APIs, in one piece and streamed. The agent's words
+are the same, and so is what becomes of them.
+"""
 
 import asyncio
-from pathlib import Path
-from typing import Any
 
 import pytest
 
 from schemas.events import TurnUndelivered
-from streams.adapters.engines.scripted import Script
-from tests.adapters.gateway.agents import BASH, Agent, calls, says, system, user
-from tests.adapters.gateway.world import World, play, played
+from streams.adapters.engines.scripted import Rule
+from tests.adapters.gateway.agents import calls, says, system, user
+from tests.adapters.gateway.agents_kinds import KINDS, Talker
+from tests.adapters.gateway.agents_scenes import Failures, Stage, assert_held, played_together
+from tests.adapters.gateway.world import World, played
 
-BOTH = pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
 OPENING = (system("You are terse."), user("How big is it?"))
+STAGE = Stage(*KINDS)
 
 
-async def agent_of(world: World, *, stream: bool, **fields: Any) -> Agent:
-    agent = await world.open(**fields)
-    agent.stream, agent.tools = stream, [BASH]
-    return agent
+@STAGE.scene(says("148M, in all.", "I know that."), group_id="g", rollout_index=3)
+async def one_turn_is_recorded_as_sampled_and_trains(world: World, talker: Talker) -> None:
+    said = await talker.ask(*OPENING)
+    assert (said.text, said.reasoning, said.calls) == ("148M, in all.", "I know that.", ())
+    outcome = await world.ends_whole(talker.agent)
+    (sample,) = outcome.samples
+    assert (sample.group_id, sample.rollout_index, sample.reward) == ("g", 3, 1.0)
 
 
-@BOTH
-def test_one_turn_is_recorded_as_sampled_and_trains(tmp_path: Path, stream: bool) -> None:
-    async def story(world: World) -> None:
-        agent = await agent_of(world, stream=stream, group_id="g", rollout_index=3)
-        answer = await agent.ask(*OPENING)
-        assert answer["content"] == "148M, in all."
-        assert answer["reasoning_content"] == "I know that."
-        outcome = await world.ends_whole(agent)
-        (sample,) = outcome.samples
-        assert (sample.group_id, sample.rollout_index, sample.reward) == ("g", 3, 1.0)
-
-    play(tmp_path, story, [says("148M, in all.", "I know that.")])
-
-
-@BOTH
-def test_a_tool_loop_of_five_turns_is_one_sample(tmp_path: Path, stream: bool) -> None:
-    async def story(world: World) -> None:
-        agent = await agent_of(world, stream=stream)
-        answer = await agent.ask(*OPENING)
-        for _ in range(4):
-            answer = await agent.run_tools(answer)
-        assert answer["content"] == "Done."
-        outcome = await world.ends_whole(agent)
-        assert outcome.attached == ["root", "extend", "extend", "extend", "extend"]
-        assert len(outcome.samples) == 1
-        turns = list(outcome.turns.values())
-        assert [turn.prompt_built for turn in turns] == ["render"] + 4 * ["bridge"]
-        assert [turn.seq for turn in turns] == [1, 2, 3, 4, 5]
-        assert [bool(turn.tools) for turn in turns] == [True] + 4 * [False]
-
-    loop = [calls(f"du -sh {n}", text="Let me look.", reasoning=f"Step {n}.") for n in range(4)]
-    play(tmp_path, story, [*loop, says("Done.", "Enough.")])
+@STAGE.scene(
+    *(calls(f"du -sh {n}", text="Let me look.", reasoning=f"Step {n}.") for n in range(4)),
+    says("Done.", "Enough."),
+)
+async def a_tool_loop_of_five_turns_is_one_sample(world: World, talker: Talker) -> None:
+    said = await talker.ask(*OPENING)
+    for number in range(4):
+        assert (said.text, said.reasoning) == ("Let me look.", f"Step {number}.")
+        assert [call.arguments for call in said.calls] == [{"command": f"du -sh {number}"}]
+        said = await talker.run_tools(said)
+    assert said.text == "Done."
+    outcome = await world.ends_whole(talker.agent)
+    assert outcome.attached == ["root", "extend", "extend", "extend", "extend"]
+    assert len(outcome.samples) == 1
+    turns = list(outcome.turns.values())
+    assert [turn.prompt_built for turn in turns] == ["render"] + 4 * ["bridge"]
+    assert [turn.seq for turn in turns] == [1, 2, 3, 4, 5]
+    assert [bool(turn.tools) for turn in turns] == [True] + 4 * [False]
 
 
-@BOTH
-def test_parallel_calls_are_answered_in_any_order(tmp_path: Path, stream: bool) -> None:
-    async def story(world: World) -> None:
-        agent = await agent_of(world, stream=stream)
-        answer = await agent.ask(*OPENING)
-        ids = [call["id"] for call in answer["tool_calls"]]
-        assert len(set(ids)) == 3
-        results = [{"role": "tool", "tool_call_id": i, "content": i[-3:]} for i in reversed(ids)]
-        await agent.ask(*results)
-        outcome = await world.ends_whole(agent)
-        assert outcome.attached == ["root", "extend"]
-
-    play(tmp_path, story, [calls("ls", "pwd", "id", text="All at once."), says("Done.")])
+@STAGE.scene(calls("ls", "pwd", "id", text="All at once."), says("Done."))
+async def parallel_calls_are_answered_in_any_order(world: World, talker: Talker) -> None:
+    said = await talker.ask(*OPENING)
+    assert len({call.id for call in said.calls}) == 3
+    await talker.run_tools(said, backwards=True)
+    outcome = await world.ends_whole(talker.agent)
+    assert outcome.attached == ["root", "extend"]
 
 
-@BOTH
-def test_a_system_message_in_the_middle_stays_where_it_is(tmp_path: Path, stream: bool) -> None:
-    async def story(world: World) -> None:
-        agent = await agent_of(world, stream=stream)
-        await agent.ask(*OPENING)
-        await agent.ask(system("The directory is now /tests."), user("And now?"))
-        await agent.ask(user("Thanks."))
-        outcome = await world.ends_whole(agent)
-        assert outcome.attached == ["root", "extend", "extend"]
-
-    play(tmp_path, story, [says("148M."), says("12M.", "Other place."), says("Bye.")])
+@STAGE.scene(says("148M."), says("12M.", "Other place."), says("Bye."))
+async def a_system_message_in_the_middle_stays_where_it_is(world: World, talker: Talker) -> None:
+    await talker.ask(*OPENING)
+    await talker.ask(system("The directory is now /tests."), user("And now?"))
+    await talker.ask(user("Thanks."))
+    outcome = await world.ends_whole(talker.agent)
+    assert outcome.attached == ["root", "extend", "extend"]
+    assert len(outcome.samples) == 1
 
 
-@BOTH
-def test_sub_agents_interleaved_have_roots_of_their_own(tmp_path: Path, stream: bool) -> None:
-    async def story(world: World) -> None:
-        agent = await agent_of(world, stream=stream)
-        first = await agent.ask(*OPENING)
-        others = []
-        for name in ("one", "two"):
-            other = Agent({"session_id": agent.session_id, "key": agent.key, "base_url": ""})
-            await other.client.close()
-            other.client, other.tools, other.stream = agent.client, [BASH], stream
-            others.append((other, [system(f"You are helper {name}."), user("Look.")]))
-        answers = await asyncio.gather(*(other.ask(*opening) for other, opening in others))
-        await asyncio.gather(
-            *(other.run_tools(a) for (other, _), a in zip(others, answers, strict=True))
-        )
-        await agent.run_tools(first)
-        outcome = await world.ends_whole(agent)
-        assert sorted(outcome.attached) == ["extend"] * 3 + ["root"] * 3
-        assert len(outcome.samples) == 3
-
-    script = Script(
-        answers=(
-            *(calls("ls", contains=f"helper {n}") for n in ("one", "two")),
-            *(says("Looked.", contains=f"helper {n}") for n in ("one", "two")),
-            calls("du"),
-            says("Done."),
+@STAGE.scene(
+    *(calls("ls", contains=f"helper {n}") for n in ("one", "two")),
+    *(says("Looked.", contains=f"helper {n}") for n in ("one", "two")),
+    calls("du"),
+    says("Done."),
+)
+async def sub_agents_interleaved_have_roots_of_their_own(world: World, talker: Talker) -> None:
+    first = await talker.ask(*OPENING)
+    helpers = [talker.another(), talker.another()]
+    openings = [system(f"You are helper {name}.") for name in ("one", "two")]
+    said = await asyncio.gather(
+        *(
+            helper.ask(opening, user("Look."))
+            for helper, opening in zip(helpers, openings, strict=True)
         )
     )
-    play(tmp_path, story, script)
+    await asyncio.gather(*(helper.run_tools(s) for helper, s in zip(helpers, said, strict=True)))
+    await talker.run_tools(first)
+    outcome = await world.ends_whole(talker.agent)
+    assert sorted(outcome.attached) == ["extend"] * 3 + ["root"] * 3
+    assert len(outcome.samples) == 3
 
 
-@BOTH
-def test_of_two_answers_to_one_request_the_one_gone_on_from_trains(
-    tmp_path: Path, stream: bool
+@STAGE.scene(says("148M."), says("149M."), says("Sure."))
+async def of_two_answers_to_one_request_the_one_gone_on_from_trains(
+    world: World, talker: Talker
 ) -> None:
-    async def story(world: World) -> None:
-        agent = await agent_of(world, stream=stream)
-        await agent.send(OPENING)
-        await agent.ask(*OPENING)
-        await agent.ask(user("Sure?"))
-        outcome = await world.ends(agent)
-        first, second, third = outcome.turns.values()
-        told = [e for e in await world.events(agent.session_id) if isinstance(e, TurnUndelivered)]
-        assert [event.turn_id for event in told] == [first.turn_id]
-        assert outcome.untrained == {first.turn_id: {"undelivered": len(first.output_ids)}}
-        assert second.prompt_built == "reuse"
-        assert outcome.prompts[first.turn_id] == outcome.prompts[second.turn_id]
-        assert len(outcome.samples) == 1
-        assert {span.turn_id for span in outcome.samples[0].turns} == {
-            second.turn_id,
-            third.turn_id,
-        }
-
-    play(tmp_path, story, [says("148M."), says("149M."), says("Sure.")])
+    talker.head = "You are terse."
+    await talker.send([talker.told([user("How big is it?")])])
+    await talker.ask(user("How big is it?"))
+    await talker.ask(user("Sure?"))
+    outcome = await world.ends(talker.agent)
+    first, second, third = outcome.turns.values()
+    told = [e for e in await world.events(talker.session_id) if isinstance(e, TurnUndelivered)]
+    assert [event.turn_id for event in told] == [first.turn_id]
+    assert outcome.untrained == {first.turn_id: {"undelivered": len(first.output_ids)}}
+    assert second.prompt_built == "reuse"
+    assert outcome.prompts[first.turn_id] == outcome.prompts[second.turn_id]
+    (sample,) = outcome.samples
+    assert {span.turn_id for span in sample.turns} == {second.turn_id, third.turn_id}
 
 
-@played(says("slow", gap_ms=1500), says("149M."), says("Sure."))
-async def test_a_twin_that_is_still_running_when_its_sibling_is_extended_is_superseded(
-    world: World,
-) -> None:
+@STAGE.scene(calls("du", reasoning="Look."), says("148M."), says("It was measured."), says("Bye."))
+async def a_compaction_is_a_branch_and_every_turn_trains(world: World, talker: Talker) -> None:
+    said = await talker.ask(*OPENING)
+    await talker.run_tools(said)
+    await talker.send([*talker.history, talker.told([user("Sum up what was done.")])])
+    kept = talker.history[-3:-1]
+    talker.history = [talker.told([user("So far: it was measured.")]), *kept]
+    await talker.ask(user("Go on."))
+    outcome = await world.ends_whole(talker.agent)
+    assert outcome.attached == ["root", "extend", "extend", "root"]
+
+
+@STAGE.scene(Rule(text=" 148M, in all."), says("Sure.", "Yes."))
+async def an_answer_that_the_agent_began_is_gone_on_with(world: World, talker: Talker) -> None:
+    talker.head = "You are terse."
+    talker.history = [talker.told([user("How big is it?")])]
+    said = await talker.send([*talker.history, talker.begun("It is")])
+    assert (said.text, said.reasoning) == (" 148M, in all.", "")
+    talker.history.append(talker.begun(f"It is{said.text}"))
+    await talker.ask(user("Sure?"))
+    outcome = await world.ends_whole(talker.agent)
+    assert outcome.attached == ["root", "extend"]
+    assert len(outcome.samples) == 1
+
+
+@pytest.fixture(scope="module")
+def failures(tmp_path_factory: pytest.TempPathFactory) -> Failures:
+    return played_together(tmp_path_factory.mktemp("scenes"), STAGE.scenes)
+
+
+@pytest.mark.parametrize("name", STAGE.scenes)
+def test_conversation(name: str, failures: Failures) -> None:
+    assert_held(failures, name)
+
+
+@played(says("One."), says("Two."), says("Three."), says("Sure."))
+async def test_answers_that_were_asked_for_side_by_side_all_train(world: World) -> None:
+    """An agent that draws several and goes on from the best of them."""
     agent = await world.open()
-    slow = asyncio.create_task(agent.send(OPENING))
-    await world.asked()
-    await agent.ask(*OPENING)
+    answers = await asyncio.gather(*(agent.send(OPENING) for _ in range(3)))
+    agent.messages = [*OPENING, answers[1]]
     await agent.ask(user("Sure?"))
-    assert not slow.done()
-    await slow
-    outcome = await world.end(agent)
-    (twin,) = [t for t in outcome.turns.values() if len(t.output_ids) == 2]
-    assert outcome.untrained == {twin.turn_id: {"undelivered": 2}}
-
-
-@BOTH
-def test_a_compaction_is_a_branch_and_every_turn_trains(tmp_path: Path, stream: bool) -> None:
-    async def story(world: World) -> None:
-        agent = await agent_of(world, stream=stream)
-        answer = await agent.ask(*OPENING)
-        answer = await agent.run_tools(answer)
-        await agent.send([*agent.messages, user("Sum up what was done.")])
-        kept = agent.messages[-3:-1]
-        agent.messages = [system("You are terse."), user("So far: it was measured."), *kept]
-        await agent.ask(user("Go on."))
-        outcome = await world.ends_whole(agent)
-        assert outcome.attached == ["root", "extend", "extend", "root"]
-
-    script = [calls("du", reasoning="Look."), says("148M."), says("It was measured."), says("Bye.")]
-    play(tmp_path, story, script)
+    outcome = await world.ends_whole(agent)
+    assert len(outcome.samples) == 3
 
 
 @played(says("One."), says("Two."))
