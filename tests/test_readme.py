@@ -3,6 +3,7 @@
 import re
 from pathlib import Path
 
+from streams.adapters.what_to_set import for_claude_code, for_codex, for_sdks
 from streams.cli.main import COMMANDS
 from streams.settings import settings_table
 
@@ -27,3 +28,11 @@ def test_every_file_it_links_to_is_there() -> None:
     links = re.findall(r"\]\(([^)#]+)\)", README)
     assert links
     assert all((ROOT / link).exists() for link in links)
+
+
+def test_what_to_set_for_each_client_is_what_its_tests_set() -> None:
+    sdks, claude = for_sdks("http://gateway", "key"), for_claude_code("any", 1, 1)
+    for name in {*sdks, *claude}:
+        assert f"`{name}" in README
+    for word in re.findall(r"[a-z_]+(?= ?=)", " ".join(for_codex("http://gateway", "any", 1))):
+        assert word in README or word in {"model", "model_provider", "name", "turnstream"}
