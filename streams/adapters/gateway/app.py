@@ -19,7 +19,7 @@ from aiohttp import web
 
 from streams.adapters.dialects import anthropic, openai_chat, openai_responses
 from streams.adapters.dialects.calls import Answer, Call, CallRefused, Piece
-from streams.adapters.dialects.common import refused
+from streams.adapters.dialects.common import ContextOverflow, refused
 from streams.adapters.dialects.dialect import AnswerStream, CountingDialect, Dialect, Route
 from streams.adapters.gateway.classing import told
 from streams.adapters.gateway.keys import BadKey, KeyRing, SessionKey
@@ -33,7 +33,6 @@ _SLOW_S = 120.0
 _RETRY_STATUSES = {429, 500, 502, 503, 529}
 _FINAL_STATUSES = {401, 403, 409, 410, 413}
 """The same request gets the same answer: clients that ask headers do not try again."""
-_GONE = (ConnectionError, asyncio.CancelledError)
 _MODEL_CHARACTERS_MAX = 256
 """It is repeated in every event of a stream and recorded with every turn."""
 _KEYED = "/s/"
@@ -98,12 +97,20 @@ class Api:
     async def shaped(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         """Give whatever the server itself refuses, or fails at, the API's own shape."""
         try:
-            return await handler(request)
+            response = await handler(request)
+            if request.content.exception() is not None:
+                # A body that could not be unpacked: what follows it cannot be told from it.
+                response.force_close()
+                request.content.feed_eof()
+            return response
         except web.HTTPException as error:
             what = f"{request.method} {_unkeyed(request.path)}: {error.reason}"
             refusal = CallRefused(error.status, what)
-        except _GONE:
+        except asyncio.CancelledError:
             raise
+        except ConnectionError:
+            # Nobody is left to answer; raised, it would be logged as an error of ours.
+            return web.Response(status=499)
         except Exception as error:
             self._parts.metrics.failure(None, None, error)
             refusal = CallRefused(500, "the gateway failed", kind="server_error")
@@ -138,12 +145,14 @@ class Api:
             try:
                 session = await self._session(request, dialect)
                 call = await self._read(request, dialect)
-                prompt = build(call, session.history, self._parts.renderer)
+                count = len(build(call, session.history, self._parts.renderer).ids)
+            except ContextOverflow as overflow:
+                count = overflow.prompt_tokens  # at least: it was not counted to its end
             except CallRefused as refusal:
                 return self._refused(dialect, refusal)
             except LogError as error:
                 return self._log_away(dialect, error)
-            body = dialect.count_body(len(prompt.ids))
+            body = dialect.count_body(count)
             return web.Response(body=body, content_type=dialect.BODY_TYPE)
 
         return handle
