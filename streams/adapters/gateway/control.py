@@ -145,7 +145,7 @@ class Control:
         opened = await self._sessions.opened_at(event)
         session = self._sessions.find(event.session_id)
         over = self._sessions.how_it_ended(event.session_id)
-        if session is not None:
+        if session is not None and session.opened_at is not None:
             opened = session.opened_at, session.opened == event and not session.sealed
         if opened is not None and opened[1] and over is None:
             return opened[0]

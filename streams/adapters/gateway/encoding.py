@@ -152,6 +152,11 @@ def _ids(tokenizer: Tokenizer, text: str) -> list[int]:
         ids: list[int] = tokenizer.encode_batch_fast([text], add_special_tokens=False)[0].ids
     except (TypeError, UnicodeError) as error:
         raise RenderFailed("a message holds half a surrogate pair, which is no text") from error
+    except BaseException as error:
+        if type(error).__name__ != "PanicException":
+            raise
+        # Its regular expressions give up on runs of millions of blanks; that is no `Exception`.
+        raise RenderFailed(f"a message cannot be encoded: {error}") from error
     return ids
 
 

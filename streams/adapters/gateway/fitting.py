@@ -1,17 +1,17 @@
 """Whether a call's text can fit into the window at all, told before any of it is rendered.
 
-    short        fewer characters than even plain prose has in a window: rendered, then counted
-    too long     more than the window holds if every token were the longest there is: refused
-    between      counted piece by piece, in a thread, up to the window and no further
+    characters for each token of the window
+    up to 5      rendered, then counted: most text has three to five
+    up to 16     counted piece by piece, in a thread
+    more         refused: no text that says something has as few tokens
 
 Rendering and encoding hold every stream up, and a body may carry a hundred windows.
 
-Invariant: what is refused here would not have fitted; a cut through a text adds a few tokens,
-and these are not counted.
+Invariant: what is counted and refused would not have fitted: a cut through a text adds a few
+tokens, and these are not counted.
 """
 
 import asyncio
-import functools
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
@@ -20,8 +20,13 @@ from tokenizers import Tokenizer
 from streams.adapters.dialects.calls import Call
 from streams.adapters.dialects.common import ContextOverflow
 
-CHARACTERS_EACH = 8
-"""In a token, of text that is long for its tokens; most has three to five."""
+COUNTED_FROM = 5
+REFUSED_FROM = 16
+"""Characters for each token of the window."""
+_USUAL = 4
+"""Characters of a token, where nothing is counted."""
+SHORT = 262_144
+"""Characters that are rendered at once in any case: the exact count helps clients to compact."""
 _PIECE = 65_536
 _PIECE_MARGIN = 8
 """Tokens that a cut at either end may add."""
@@ -39,24 +44,21 @@ class Fitting:
         """Refuse a call that is far beyond the window.
 
         Raises:
-            ContextOverflow: with a count that it has at least.
+            ContextOverflow: with a count near the real one, for clients that cut by it.
         """
         texts = list(_texts((call.messages, call.tools)))
         size = sum(map(len, texts))
-        if size > window_tokens * CHARACTERS_EACH:
-            least = await asyncio.to_thread(self._least, texts, size, window_tokens)
+        if size <= SHORT:
+            return
+        if size > window_tokens * REFUSED_FROM:
+            raise ContextOverflow(size // _USUAL, window_tokens)
+        if size > window_tokens * COUNTED_FROM:
+            least = await asyncio.to_thread(self._least, texts)
             if least > window_tokens:
                 raise ContextOverflow(least, window_tokens)
 
-    @functools.cached_property
-    def _longest(self) -> int:
-        """Characters of the longest token; a byte counts as one where tokens are bytes."""
-        return max(map(len, self._tokenizer.get_vocab()), default=1)
-
-    def _least(self, texts: list[str], size: int, window_tokens: int) -> int:
-        """In a thread: how many tokens they are at least, counted as far as it matters."""
-        if size > window_tokens * self._longest:
-            return size // self._longest
+    def _least(self, texts: list[str]) -> int:
+        """In a thread: how many tokens they are at least. Clients cut their history by it."""
         whole = "\n".join(texts)
         least = -_TEXT_MARGIN * len(texts)
         for start in range(0, len(whole), _PIECE):
@@ -66,8 +68,6 @@ class Fitting:
             except (TypeError, UnicodeError):
                 continue  # half a character; whoever renders it says so
             least += len(found) - _PIECE_MARGIN
-            if least > window_tokens:
-                break
         return least
 
 

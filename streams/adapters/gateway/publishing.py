@@ -74,6 +74,7 @@ class Publisher:
         """Sessions of which the log has to be told something."""
         self._repair: asyncio.Task[None] | None = None
         self._log_is_back = asyncio.Event()
+        self._saying = asyncio.Lock()
 
     @property
     def repairing(self) -> int:
@@ -146,11 +147,12 @@ class Publisher:
         Raises:
             LogError: not now.
         """
-        for turn_id, event in list(session.unsaid.items()):
-            await self.event(session.session_id, event)
-            session.unsaid.pop(turn_id, None)
-        if not session.unsaid:
-            self._owing.pop(session.session_id, None)
+        async with self._saying:  # or the repair and an end would say the same twice
+            for turn_id, event in list(session.unsaid.items()):
+                await self.event(session.session_id, event)
+                session.unsaid.pop(turn_id, None)
+            if not session.unsaid:
+                self._owing.pop(session.session_id, None)
 
     async def close(self, seconds: float) -> None:
         """Say what is left, bounded, and let go."""

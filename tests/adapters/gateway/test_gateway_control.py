@@ -9,7 +9,7 @@ import pytest
 
 from schemas.events import Reward, SessionEnded, SessionOpened
 from tests.adapters.gateway.agents import says, user
-from tests.adapters.gateway.world import World, played, until
+from tests.adapters.gateway.world import REWARD, World, played, until
 
 EVERYTHING: dict[str, Any] = {
     "session_id": "run7:task.3-a",
@@ -96,8 +96,10 @@ async def test_opening_or_ending_again_is_no_error_and_is_recorded_once(world: W
     status, _ = await world.control("sessions", {**fields, "group_id": "other"})
     assert status == 409
     await world.ends_whole(agent)
-    status, told = await world.control("sessions/again/end", {"end_status": "error"})
+    status, told = await world.control("sessions/again/end", {"reward": REWARD})
     assert (status, told["end_status"], told["already"]) == (200, "completed", True)
+    status, told = await world.control("sessions/again/end", {"end_status": "error"})
+    assert (status, "completed" in told["error"]) == (409, True)
     status, _ = await world.control("sessions", fields)
     assert status == 409
     kinds = [type(event) for event in await world.events("again")]

@@ -42,6 +42,10 @@ class Stopping:
     async def abort(self, request_id: str) -> None:
         """Nothing is under way: each answer is whole when it is asked for."""
 
+    @property
+    def forces_calls(self) -> bool:
+        return False
+
     async def ready(self) -> bool:
         return True
 
