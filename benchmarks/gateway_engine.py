@@ -36,6 +36,7 @@ class MockEngine:
     """An `Engine` behind an address."""
 
     logprobs: Literal["processed", "raw"] = "processed"
+    forces_calls = False
 
     def __init__(self, address: str) -> None:
         """Made where the event loop runs."""

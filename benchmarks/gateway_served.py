@@ -9,6 +9,7 @@ from benchmarks.gateway_child import serve_until_told
 from benchmarks.gateway_engine import MockEngine
 from streams.adapters.gateway.rendering import Renderer
 from streams.adapters.gateway.server import Gateway
+from streams.cli.serving import spare_what_is_loaded
 from streams.log.sqlite import SqliteLog
 from streams.settings import Settings
 from tests.drift import qwen3
@@ -25,6 +26,7 @@ async def main() -> None:
         SqliteLog(Path(path), settings) as log,
         Gateway(settings, log, engine, renderer, (SECRET,)) as gateway,
     ):
+        spare_what_is_loaded()
         port = int(gateway.base_url.rpartition(":")[2])
         await serve_until_told(port, control_key=gateway.keys.control_key)
 

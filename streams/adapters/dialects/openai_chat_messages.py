@@ -106,7 +106,8 @@ def _read_assistant(message: GivenMessage, param: str) -> tuple[Message, int]:
         raise refused(f"{param}.function_call", "is not supported; send `tool_calls`")
     # What one answer said was one text; whoever cut it into parts put nothing between them.
     text, omitted = flatten(message.content, f"{param}.content", between="")
-    text = joined((text, message.refusal), "\n")
+    if message.refusal:
+        text = joined((text, message.refusal), "\n")
     if message.audio is not None:
         text, omitted = joined((text, AUDIO_OMITTED), "\n"), omitted + 1
     carried: Message = {"role": "assistant", "content": text}

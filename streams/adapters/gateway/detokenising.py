@@ -49,8 +49,9 @@ class Vocabulary:
 
     def text(self, ids: Iterable[int]) -> str:
         """The text of whole ids."""
-        stream = self.stream()
-        return stream.push(ids) + stream.flush()
+        if self._byte_level:
+            return b"".join(map(self._bytes.__getitem__, ids)).decode(errors="replace")
+        return str(self._tokenizer.decode(list(ids), skip_special_tokens=False))
 
     def id_of(self, token: str) -> int | None:
         """The id of a token; None if there is none that is spelled so."""

@@ -24,6 +24,8 @@ import numpy as np
 from tokenizers import Tokenizer
 
 from schemas.record import Ids
+from streams.adapters.gateway.detokenising import Vocabulary
+from streams.adapters.gateway.wording import Words, find_words
 from streams.errors import TurnstreamError
 
 MARK = "\ufdd0"
@@ -60,6 +62,7 @@ class Encoder:
             or (token.normalized and tokenizer.normalizer is not None)
             for token in added.values()
         )
+        self._vocabulary = Vocabulary(tokenizer)
         self._often: dict[str, Ids] = {}
         self._often_characters = 0
         self._once: dict[int, None] = {}
@@ -68,6 +71,9 @@ class Encoder:
             self._ordinary.normalizer = tokenizer.normalizer
         if tokenizer.pre_tokenizer is not None:
             self._ordinary.pre_tokenizer = tokenizer.pre_tokenizer
+        self._words: Words | None = None
+        if self.guards and not any(token.normalized for token in added.values()):
+            self._words = find_words(self._ordinary)
 
     def encode(self, text: str) -> list[int]:
         """The ids of rendered text."""
@@ -97,7 +103,7 @@ class Encoder:
                 self._often_characters -= len(oldest)
 
     def _encode(self, text: str) -> list[int]:
-        if MARK not in text or not self.guards:
+        if not self.guards or (self._words is None and MARK not in text):
             return _ids(self.tokenizer, text)
         ids: list[int] = []
         start = 0
@@ -108,12 +114,13 @@ class Encoder:
         return ids + self._encode_ordinary(text[start:])
 
     def _encode_ordinary(self, text: str) -> list[int]:
-        return _ids(self._ordinary, _MARKED.sub(r"\1", text))
+        text = _MARKED.sub(r"\1", text)
+        ids = None if self._words is None else self._words.encode(text)
+        return _ids(self._ordinary, text) if ids is None else ids
 
     def decode(self, ids: Iterable[int]) -> str:
         """The text of ids, control tokens included."""
-        text: str = self.tokenizer.decode(list(map(int, ids)), skip_special_tokens=False)
-        return text
+        return self._vocabulary.text(map(int, ids))
 
     def control_id(self, spelling: str) -> int | None:
         """The id of a control token."""

@@ -4,6 +4,7 @@ Invariant: no text of a conversation reaches a metric or a log line.
 """
 
 import contextlib
+import functools
 import json
 import sys
 import time
@@ -36,6 +37,7 @@ class Metrics(Collector):
             buckets=_BUCKETS_S,
             registry=self._registry,
         )
+        self._stage = functools.cache(self._stages.labels)
         self._registry.register(self)
 
     def count(self, name: str, by: int = 1) -> None:
@@ -59,7 +61,7 @@ class Metrics(Collector):
         try:
             yield
         finally:
-            self._stages.labels(name).observe(time.monotonic() - began_s)
+            self._stage(name).observe(time.monotonic() - began_s)
 
     def say(self, what: str, session_id: str | None, turn_id: str | None, detail: str) -> None:
         """A line of JSON on stderr."""

@@ -15,6 +15,7 @@ Invariant: `recognise` gives back exactly what was minted, and nothing for any o
 """
 
 import base64
+import functools
 import hashlib
 import hmac
 import re
@@ -131,6 +132,7 @@ def _tag(session_id: str) -> bytes:
     return hashlib.blake2b(session_id.encode(), digest_size=TAG_BYTES).digest()
 
 
+@functools.lru_cache(maxsize=1024)
 def _turn_bytes(turn_id: str) -> bytes:
     try:
         found = base64.b32decode(turn_id.upper())
