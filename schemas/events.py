@@ -123,6 +123,8 @@ class Turn(Identified, frozen=True, kw_only=True, tag="turn"):
     ill_formed: bool = False
     trainable: bool = True
     delivered: bool = True
+    part_of: Name | None = None
+    """The turn that this is the beginning of: what the client kept of its answer."""
     tools: msgspec.Raw = NOT_GIVEN
     tools_digest: str | None = None
     fingerprint: str | None = None

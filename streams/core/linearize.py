@@ -75,6 +75,7 @@ def linearize(
     standing = standing_turns(tree, turns)
     dropped = _dropped(standing, policy)
     kept = [turn for turn in standing if turn.order not in dropped]
+    shorter = _shorter(kept)
     heir: dict[int, RecordedTurn] = {}
     for turn in kept:
         if turn.above is not None:
@@ -84,7 +85,7 @@ def linearize(
             turn,
             heir.get(turn.order),
             withheld or ("gap" if turn.order >= turns else None),
-            dropped.get(turn.order) or _merged(turn, turns),
+            dropped.get(turn.order) or shorter.get(turn.order) or _merged(turn, turns),
             policy,
         )
         for turn in tree.turns.values()
@@ -208,6 +209,16 @@ def _dropped(standing: list[RecordedTurn], policy: Policy) -> dict[int, Untraine
         for turn in _retry_orphans(t for t in standing if t.order not in dropped):
             dropped[turn.order] = "retry_orphan"
     return dropped
+
+
+def _shorter(turns: list[RecordedTurn]) -> dict[int, UntrainedReason]:
+    """Of one sampling, told whole and in parts, all but the longest: its tokens train there."""
+    tellings: dict[str, list[RecordedTurn]] = {}
+    for turn in turns:
+        tellings.setdefault(turn.event.part_of or turn.event.turn_id, []).append(turn)
+    several = (told for told in tellings.values() if len(told) > 1)
+    longest = ((told, max(told, key=lambda turn: turn.generated)) for told in several)
+    return {turn.order: "merged" for told, most in longest for turn in told if turn is not most}
 
 
 def _retry_orphans(turns: Iterable[RecordedTurn]) -> list[RecordedTurn]:

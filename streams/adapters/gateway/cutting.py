@@ -78,5 +78,8 @@ def _end_of_text(renderer: Renderer, ids: list[int], said: str) -> tuple[int, li
         before = renderer.decode(ids[:number])
         if text.startswith(before):
             rest = text[len(before) :]
+            through = renderer.decode(ids[: number + 1])
+            if rest and through.startswith(text) and not through[len(text) :].strip():
+                return number + 1, []  # blanks behind the text were held back, not dropped
             return number, renderer.encode(rest) if rest else []
     return None

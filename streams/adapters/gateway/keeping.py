@@ -7,25 +7,50 @@
 How much of an answer reached the client is known when it goes on, or never. What it goes on from
 was sampled and was used, so it trains; the answer as a whole counts as not delivered.
 
+A client may keep half of what a token says. The rest is encoded anew, stands behind the part as
+context, and does not train.
+
 Invariant: the ids, logprobs and versions of a part are the first of those that were sampled.
 """
 
+from dataclasses import dataclass
+
 import msgspec
+import numpy as np
 
 from schemas.events import Turn
 from schemas.record import json_text
 from streams.adapters.dialects.calls import Message
 
 
-def part_of(event: Turn, length: int, message: Message, *, turn_id: str) -> Turn:
-    """The first `length` tokens of a turn, as a turn of its own that gave `message`."""
+@dataclass(frozen=True, slots=True)
+class Part:
+    """What a client kept."""
+
+    length: int
+    """Tokens, as they were sampled."""
+    rest: tuple[int, ...]
+    """What it kept of the next one, encoded anew."""
+    message: Message
+
+
+def part_of(event: Turn, part: Part, *, turn_id: str) -> Turn:
+    """The beginning of a turn, as a turn of its own."""
+    length, more = part.length, len(part.rest)
+    logprobs, versions = event.logprobs, _runs(event.weight_versions, length)
+    if more and logprobs is not None:
+        logprobs = np.concatenate([logprobs[:length], np.zeros(more, np.float32)])
+    if more and versions:
+        versions[-1] = (versions[-1][0], versions[-1][1] + more)
     return msgspec.structs.replace(
         event,
         turn_id=turn_id,
-        output_ids=event.output_ids[:length],
-        logprobs=None if event.logprobs is None else event.logprobs[:length],
-        response_message=json_text(message),
-        weight_versions=_runs(event.weight_versions, length),
+        part_of=event.part_of or event.turn_id,
+        output_ids=np.concatenate([event.output_ids[:length], np.array(part.rest, np.int32)]),
+        logprobs=None if logprobs is None else logprobs[: length + more],
+        untrained_runs=[(length, length + more, "reencoded")] if more else None,
+        response_message=json_text(part.message),
+        weight_versions=versions,
         finish_reason="abort",
         delivered=True,
     )

@@ -34,6 +34,7 @@ from streams.adapters.gateway.encoding import RenderFailed, as_ids
 from streams.adapters.gateway.history import History, Match, Named
 from streams.adapters.gateway.history_tokens import acknowledged, sums
 from streams.adapters.gateway.history_tree import Node, RecordedTurn
+from streams.adapters.gateway.keeping import Part
 from streams.adapters.gateway.prompt_items import Items
 from streams.adapters.gateway.rendering import Renderer
 
@@ -64,7 +65,7 @@ class BuiltPrompt:
     """The request's assistant messages that no turn is known for."""
     missing: tuple[str, ...]
     """Turns of ours that those name: they are recorded, but were not known here."""
-    cut: Message | None = None
+    part: Part | None = None
     """What the client kept of the base's answer, if not all of it."""
     lent: tuple[str, ...] = ()
     """Turns whose tokens stand in the prompt as context, elsewhere than they were sampled."""
@@ -164,7 +165,7 @@ def build(call: Call, history: History, renderer: Renderer) -> BuiltPrompt:
         tools_digest=digest,
         foreign=match.foreign,
         missing=match.missing,
-        cut=match.kept.cut.message if start and match.kept and items.cut else None,
+        part=_part(match, items) if start else None,
         lent=tuple(items.lent),
     )
 
@@ -220,6 +221,13 @@ def _previous(call: Call, history: History) -> RecordedTurn | None:
             param="previous_response_id",
         )
     return turn
+
+
+def _part(match: Match, items: Items) -> Part | None:
+    if match.kept is None or items.cut is None:
+        return None
+    length, rest = items.cut
+    return Part(length, tuple(rest), match.kept.cut.message)
 
 
 def _again(match: Match, twin: RecordedTurn, history: History, renderer: Renderer) -> BuiltPrompt:

@@ -26,7 +26,7 @@ from schemas.record import NOT_GIVEN, Octets, json_text
 from streams.adapters.dialects.calls import Call, Message
 from streams.adapters.engines.interface import Sampling as Drawn
 from streams.adapters.gateway.classing import by_shape
-from streams.adapters.gateway.keeping import part_of
+from streams.adapters.gateway.keeping import Part, part_of
 from streams.adapters.gateway.metrics import Metrics
 from streams.adapters.gateway.minted import new_turn_id
 from streams.adapters.gateway.prompts import BuiltPrompt
@@ -91,15 +91,15 @@ class Publisher:
         """
         return await self._hand_over(session, self._event(session, done))
 
-    async def part(self, session: Session, event: Turn, length: int, message: Message) -> None:
+    async def part(self, session: Session, event: Turn, part: Part) -> None:
         """Publish what the client kept of an answer, and that it has no other of it.
 
         Raises:
             LogError: as for a whole turn.
         """
-        part = part_of(event, length, message, turn_id=new_turn_id())
+        kept = part_of(event, part, turn_id=new_turn_id())
         self.undelivered(session, event.turn_id)
-        await self._hand_over(session, msgspec.structs.replace(part, **self._place(session)))
+        await self._hand_over(session, msgspec.structs.replace(kept, **self._place(session)))
 
     def _place(self, session: Session) -> dict[str, Any]:
         seq = session.sources.get(self.source, 0) + 1

@@ -20,12 +20,13 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from streams.adapters.dialects.calls import Answer, Call, CallRefused, Message, Piece, Usage
+from streams.adapters.dialects.calls import Answer, Call, CallRefused, Piece, Usage
 from streams.adapters.dialects.common import ContextOverflow
 from streams.adapters.dialects.dialect import AnswerNames, Dialect
 from streams.adapters.engines.interface import Engine, EngineError, Sampling
 from streams.adapters.gateway.generating import Generating
 from streams.adapters.gateway.grammar import Grammar
+from streams.adapters.gateway.keeping import Part
 from streams.adapters.gateway.limits import FairGate, Place
 from streams.adapters.gateway.metrics import Metrics
 from streams.adapters.gateway.minted import Kind, Minter, new_turn_id
@@ -212,24 +213,23 @@ class RunningTurn:
             if session.ended is not None:
                 raise ended_refusal()
             prompt = build(self.call, session.history, parts.renderer)
-        if prompt.cut is not None and await self._keep(prompt, prompt.cut):
+        if prompt.part is not None and await self._keep(prompt, prompt.part):
             prompt = build(self.call, session.history, parts.renderer)
         self._supersede(prompt)
         return prompt
 
-    async def _keep(self, prompt: BuiltPrompt, cut: Message) -> bool:
+    async def _keep(self, prompt: BuiltPrompt, part: Part) -> bool:
         """Whether the client goes on from a part of an answer, which is recorded now."""
         assert prompt.base is not None, "what is cut has a base"
         base, parts, session = prompt.base, self._parts, self._session
-        length = prompt.kept_ids - base.prompt_len
-        whole = length >= base.end - base.prompt_len
-        if whole or length <= 0 or base.position is None or not base.is_leaf:
+        whole = part.length >= base.end - base.prompt_len
+        if whole or part.length <= 0 or base.position is None or not base.is_leaf:
             return False
         event = await parts.sessions.turn_at(session, base.position)
         if event is None:
             return False
-        if session.history.part(base.place, cut) is None:
-            await parts.publisher.part(session, event, length, cut)
+        if session.history.part(base.place, part.message) is None:
+            await parts.publisher.part(session, event, part)
         return True
 
     def _supersede(self, prompt: BuiltPrompt) -> None:

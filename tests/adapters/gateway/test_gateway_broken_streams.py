@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from schemas.events import Turn
+from tests.adapters.engines.calls import decode
 from tests.adapters.gateway.agents import Agent, add_delta, calls, says, user
 from tests.adapters.gateway.test_gateway_order import chunks, raw
 from tests.adapters.gateway.world import World, play, until
@@ -54,7 +55,7 @@ def test_what_a_client_kept_of_a_broken_answer_trains(
             (call,) = kept["tool_calls"]
             result = {"role": "tool", "tool_call_id": call["id"], "content": "ok"}
         else:
-            kept = await broken_off(world, agent, whole_calls=0, letters=12)
+            kept = await broken_off(world, agent, whole_calls=0, letters=13)
             result = user("No, stop. Go on.")
         (whole,) = await world.recorded(agent.session_id)
         assert not whole.delivered
@@ -80,7 +81,7 @@ def test_what_a_client_kept_of_a_broken_answer_trains(
 def test_two_requests_at_once_from_one_broken_answer_record_its_part_once(tmp_path: Path) -> None:
     async def story(world: World) -> None:
         agent = await world.open()
-        kept = await broken_off(world, agent, whole_calls=0, letters=12)
+        kept = await broken_off(world, agent, whole_calls=0, letters=13)
         await world.recorded(agent.session_id)
         history = [user("Hi"), kept]
         await asyncio.gather(
@@ -121,3 +122,69 @@ def test_half_a_call_is_not_in_what_the_client_goes_on_from(tmp_path: Path) -> N
         assert_first_of(part, whole)
 
     play(tmp_path, story, [calls("ls", "pwd", gap_ms=20), says("Good.")])
+
+
+ANSWER = "The repo is about 148 MB, most of it tests and data."
+
+
+async def trained_tokens(world: World, agent: Agent) -> tuple[int, int]:
+    """How many tokens train, and how many were sampled."""
+    outcome = await world.end(agent)
+    return outcome.closed.trained, sum(len(e.ids) for e in world.engine.journal)
+
+
+@pytest.mark.parametrize("kept", [[20, None], [20, 40, 30], [None, 20]], ids=str)
+def test_an_answer_gone_on_from_in_several_lengths_trains_once(
+    tmp_path: Path, kept: list[int | None]
+) -> None:
+    async def story(world: World) -> None:
+        agent = await world.open()
+        await agent.send([user("Hi")])
+        for length in kept:
+            echo = {"role": "assistant", "content": ANSWER[:length]}
+            await agent.send([user("Hi"), echo, user(f"Go on from {length}.")])
+        (whole, *_) = world.engine.journal
+        trained, sampled = await trained_tokens(world, agent)
+        dropped = 0 if None in kept else len(whole.ids) - kept_of(whole.ids)
+        assert trained == sampled - dropped
+
+    def kept_of(ids: list[int]) -> int:
+        """The tokens of the longest part."""
+        texts = [decode(ids[:n]) for n in range(1, len(ids))]
+        return sum(ANSWER[:40].startswith(text) for text in texts)
+
+    play(tmp_path, story, [says(ANSWER), *(says(f"Answer {n}.") for n in range(len(kept)))])
+
+
+def test_a_cut_inside_a_token_stays_in_every_later_prompt(tmp_path: Path) -> None:
+    async def story(world: World) -> None:
+        agent = await world.open()
+        await agent.send([user("Hi")])
+        agent.messages = [user("Hi"), {"role": "assistant", "content": "The repo is abo"}]
+        await agent.ask(user("What?"))
+        await agent.ask(user("And now?"))
+        outcome = await world.end(agent)
+        whole, part, *later = outcome.turns.values()
+        assert part.part_of == whole.turn_id
+        for turn in later:
+            assert "The repo is abo<|im_end|>" in decode(outcome.prompts[turn.turn_id])
+        (sample,) = outcome.samples
+        (row,) = [row for row in outcome.closed.ledger if row.turn_id == part.turn_id]
+        assert row.untrained.get("forced", 0) > 0
+        assert sample.trained == outcome.closed.trained
+
+    play(tmp_path, story, [says(ANSWER), says("I mean."), says("Done.")])
+
+
+def test_blanks_that_were_held_back_behind_the_text_train_with_it(tmp_path: Path) -> None:
+    async def story(world: World) -> None:
+        agent = await world.open()
+        await agent.send([user("Hi")])
+        agent.messages = [user("Hi"), {"role": "assistant", "content": "Let me look."}]
+        await agent.ask(user("Stop."))
+        outcome = await world.end(agent)
+        _, part, _ = outcome.turns.values()
+        assert decode(part.output_ids.tolist()) == "Let me look.\n\n"
+        assert part.untrained_runs is None
+
+    play(tmp_path, story, [says("Let me look.\n\nIt is here."), says("Yes.")])
