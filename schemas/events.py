@@ -110,6 +110,8 @@ class Turn(Identified, frozen=True, kw_only=True, tag="turn"):
     prev: Int64 | None = None
     """Log position of the session's previous acknowledged turn, if known."""
     request_class: RequestClass | None = None
+    class_by_shape: bool = False
+    """The class is an adapter's guess; a turn that a later one extends was no side call."""
     agent_id: str | None = None
     model: str | None = None
     weight_versions: list[tuple[Int64, Count]] | None = None

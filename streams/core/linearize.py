@@ -191,7 +191,8 @@ def _own_reason(turn: RecordedTurn, policy: Policy) -> UntrainedReason | None:
         return "not_trainable"
     if not policy.train_constrained and event.sampling and event.sampling.constraint is not None:
         return "constrained"
-    if not policy.train_auxiliary and event.request_class == "auxiliary":
+    guessed_wrong = event.class_by_shape and turn.extended
+    if not policy.train_auxiliary and event.request_class == "auxiliary" and not guessed_wrong:
         return "auxiliary"
     if not policy.train_ill_formed and event.ill_formed:
         return "ill_formed"

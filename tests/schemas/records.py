@@ -112,6 +112,8 @@ FULL: tuple[Record, ...] = (
         ill_formed=True,
         trainable=False,
         delivered=False,
+        part_of="t0",
+        class_by_shape=True,
         tools=text('[{"name":"f"}]'),
         tools_digest="ab",
         fingerprint="qwen3/all",
@@ -209,6 +211,7 @@ FULL: tuple[Record, ...] = (
         ignored=2,
         refused=3,
         gaps=4,
+        lost=5,
         implied_end=True,
     ),
     Trace(

@@ -206,8 +206,7 @@ class Api:
         self._admit(session)
         turn = RunningTurn(self._parts, session, call, dialect)
         self._turns.add(turn)
-        if call.tools:
-            session.agent_models.add(call.model)
+        session.work.hear(call)
         turn.task.add_done_callback(lambda _: self._turns.discard(turn))
         return turn
 

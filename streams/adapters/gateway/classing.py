@@ -8,15 +8,15 @@ a request only tells what it can hardly be mistaken in: a wrong guess leaves sam
     x-codex-turn-metadata, x-openai-subagent, thread-id   Codex
     x-parent-session-id, x-session-id                     opencode's sub-agents
 
-    by its shape a side call, in a session that calls with tools too: no tools, no history, and
-        another model than theirs      a title, a summary, a commit message
-        or an answer of one token      a probe
+    by its shape a side call, in a session that works with tools: no tools, no history, and
+        a model that nothing else in the session works with     a title, a commit message
+        or an answer of one token                               a probe
 
 Invariant: a call whose client does not tell, and whose shape fits an agent's, has no class.
 """
 
 import dataclasses
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from typing import cast, get_args
 
 import msgspec
@@ -56,15 +56,39 @@ def told(call: Call, headers: Mapping[str, str]) -> Call:
     )
 
 
-def by_shape(call: Call, agent_models: Collection[str]) -> RequestClass | None:
-    """What the client tells, else the shape; `agent_models` are those of calls with tools."""
-    if call.request_class is not None:
-        return call.request_class
-    if not agent_models or call.tools or call.previous_id is not None:
-        return None
-    if any(message["role"] == "assistant" for message in call.messages):
-        return None
-    return "auxiliary" if call.model not in agent_models or call.max_tokens == 1 else None
+class Work:
+    """What a session's agents work with, as far as it is known."""
+
+    def __init__(self) -> None:
+        """No call was made."""
+        self._models: set[str] = set()
+        self._tools = False
+
+    def add(self, model: str, *, tools: bool) -> None:
+        """A step of an agent: a call that offers tools, or goes on from an answer."""
+        self._models.add(model)
+        self._tools |= tools
+
+    def hear(self, call: Call) -> None:
+        """A call is made."""
+        if _offers_tools(call) or _goes_on(call):
+            self.add(call.model, tools=_offers_tools(call))
+
+    def aside(self, call: Call) -> bool:
+        """Whether the shape of a call is a side call's."""
+        if call.request_class is not None or _offers_tools(call) or _goes_on(call):
+            return False
+        return self._tools and (call.model not in self._models or call.max_tokens == 1)
+
+
+def _offers_tools(call: Call) -> bool:
+    """Also those that are left out, because only a server could run them."""
+    return bool(call.callable_tools) or any(name.startswith("tools") for name in call.ignored)
+
+
+def _goes_on(call: Call) -> bool:
+    said = any(message["role"] == "assistant" for message in call.messages)
+    return said or call.previous_id is not None
 
 
 def _codex_kind(headers: Mapping[str, str]) -> str | None:

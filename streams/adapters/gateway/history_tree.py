@@ -203,7 +203,10 @@ def answers_at(
         found = _compared(message, turn, node)
         if isinstance(found, Whole):
             (exact if found.reasoning_kept else likely).append(turn)
-        elif isinstance(found, Cut) and turn.place is node and kept is None:
+            continue
+        # Of two that it may be cut from, the one that is known to have broken off.
+        better = kept is None or (turn.broken and not kept.turn.broken)
+        if isinstance(found, Cut) and turn.place is node and better:
             kept = Kept(turn, found)
     whole = exact or likely
     return whole, None if whole else kept

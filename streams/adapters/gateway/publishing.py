@@ -25,7 +25,6 @@ from schemas.events import Event, Sampling, Turn, TurnUndelivered
 from schemas.record import NOT_GIVEN, Octets, json_text
 from streams.adapters.dialects.calls import Call, Message
 from streams.adapters.engines.interface import Sampling as Drawn
-from streams.adapters.gateway.classing import by_shape
 from streams.adapters.gateway.keeping import Part, part_of
 from streams.adapters.gateway.metrics import Metrics
 from streams.adapters.gateway.minted import new_turn_id
@@ -205,12 +204,14 @@ class Publisher:
 
     def _event(self, session: Session, done: Done) -> Turn:
         prompt, sampled, drawn = done.prompt.published(), done.sampled, done.drawn
+        aside = session.work.aside(done.call)
         new_tools = prompt.tools_digest not in session.tools_sent and done.call.tools
         return Turn(
             session_id=session.session_id,
             turn_id=done.turn_id,
             **self._place(session),
-            request_class=by_shape(done.call, session.agent_models),
+            request_class="auxiliary" if aside else done.call.request_class,
+            class_by_shape=aside,
             agent_id=done.call.agent_id,
             model=done.call.model,
             prompt_messages=tuple(json_text(message) for message in prompt.suffix_messages),

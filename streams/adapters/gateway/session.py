@@ -13,6 +13,7 @@ from typing import Protocol
 
 from schemas.events import Sampling, SessionOpened, TurnUndelivered
 from streams.adapters.dialects.calls import CallRefused
+from streams.adapters.gateway.classing import Work
 from streams.adapters.gateway.history import History
 from streams.log.interface import Position
 
@@ -65,8 +66,7 @@ class Session:
     place: tuple[int, int] | None = None
     """Partition, and how far its events were read."""
     running: dict[str, UnderWay] = field(default_factory=dict)
-    agent_models: set[str] = field(default_factory=set)
-    """What models the calls with tools ask for."""
+    work: Work = field(default_factory=Work)
     tools_sent: set[str] = field(default_factory=set)
     """Digests of tool lists that stand in the log."""
     undelivered: set[str] = field(default_factory=set)

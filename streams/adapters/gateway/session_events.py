@@ -107,8 +107,8 @@ def _take_turn(session: Session, event: Turn, offset: int) -> None:
         session.undelivered.add(event.turn_id)
     if event.tools and event.tools_digest:
         session.tools_sent.add(event.tools_digest)
-    if event.tools_digest and event.model:
-        session.agent_models.add(event.model)
+    if event.model and (event.tools_digest or event.base_turn_id):
+        session.work.add(event.model, tools=event.tools_digest is not None)
 
 
 def _end(session: Session, over: Over, offset: int) -> None:

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import pytest
 
 from streams.adapters.dialects.calls import Call, Message
-from streams.adapters.gateway.classing import by_shape, told
+from streams.adapters.gateway.classing import Work, told
 
 USER: Message = {"role": "user", "content": "Name this talk."}
 SAID: Message = {"role": "assistant", "content": "Done."}
@@ -45,30 +45,40 @@ def test_headers_tell(
     assert (found.request_class, found.agent_id) == (told_class, agent)
 
 
+def working(*calls: Call) -> Work:
+    work = Work()
+    for made in calls:
+        work.hear(made)
+    return work
+
+
+MAIN = call(model="main", tools=(BASH,))
+
+
 def test_a_call_alone_on_another_model_than_the_agents_is_a_side_call() -> None:
-    assert by_shape(call(), {"main"}) == "auxiliary"
+    assert working(MAIN).aside(call())
 
 
 def test_a_probe_is_a_side_call_on_any_model() -> None:
-    assert by_shape(call(model="main", max_tokens=1), {"main"}) == "auxiliary"
+    assert working(MAIN).aside(call(model="main", max_tokens=1))
 
 
 @pytest.mark.parametrize(
-    ("fields", "agent_models"),
+    ("fields", "before"),
     [
-        ({}, set()),  # nobody calls with tools: it may be the agent
-        ({"max_tokens": 1}, set()),
-        ({"model": "main"}, {"main"}),
-        ({"tools": (BASH,)}, {"main"}),
-        ({"messages": (USER, SAID, USER)}, {"main"}),
-        ({"previous_id": "resp_1"}, {"main"}),
+        ({}, []),  # nobody calls with tools: it may be the agent
+        ({"max_tokens": 1}, []),
+        ({}, [call(model="main", messages=(USER, SAID, USER))]),
+        ({"model": "main"}, [MAIN]),
+        ({"tools": (BASH,)}, [MAIN]),
+        ({"deferred_tools": (BASH,)}, [MAIN]),
+        ({"ignored": ("tools",)}, [MAIN]),
+        ({"ignored": ("tools.web_search",)}, [MAIN]),
+        ({"messages": (USER, SAID, USER)}, [MAIN]),
+        ({"previous_id": "resp_1"}, [MAIN]),
+        ({}, [MAIN, call(messages=(USER, SAID, USER))]),  # its model has gone on before
+        ({"request_class": "main"}, [MAIN]),
     ],
 )
-def test_what_an_agent_may_send_has_no_class(
-    fields: dict[str, object], agent_models: set[str]
-) -> None:
-    assert by_shape(call(**fields), agent_models) is None
-
-
-def test_what_the_client_tells_is_never_overruled() -> None:
-    assert by_shape(call(request_class="main"), {"main"}) == "main"
+def test_what_an_agent_may_send_is_none(fields: dict[str, object], before: list[Call]) -> None:
+    assert not working(*before).aside(call(**fields))

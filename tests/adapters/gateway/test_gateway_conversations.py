@@ -10,7 +10,7 @@ import pytest
 
 from schemas.events import TurnUndelivered
 from streams.adapters.engines.scripted import Rule
-from tests.adapters.gateway.agents import calls, says, system, user
+from tests.adapters.gateway.agents import BASH, calls, says, system, user
 from tests.adapters.gateway.agents_kinds import KINDS, Talker
 from tests.adapters.gateway.agents_scenes import Failures, Stage, assert_held, played_together
 from tests.adapters.gateway.world import World, played
@@ -190,3 +190,23 @@ async def test_usage_counts_the_tokens_that_there_are(world: World) -> None:
     assert usage is not None
     assert usage.completion_tokens == len(turn.output_ids)
     assert usage.prompt_tokens == len(outcome.prompts[turn.turn_id])
+
+
+@played(says("A plan."), says("Done."), says("A title."))
+async def test_a_guessed_side_call_that_is_gone_on_from_trains(world: World) -> None:
+    agent = await world.open()
+    await agent.send([user("Work.")], model="main", tools=[BASH])
+    plan = await agent.send([user("Plan.")], model="other")
+    await agent.send([user("Plan."), plan, user("Go on.")], model="other")
+    await world.ends_whole(agent)
+
+
+@played(says("One."), says("A title."))
+async def test_a_title_on_another_model_does_not_train(world: World) -> None:
+    agent = await world.open()
+    await agent.send([user("Work.")], model="main", tools=[BASH])
+    await agent.send([user("Name this.")], model="small")
+    outcome = await world.ends(agent)
+    (_, title) = outcome.turns.values()
+    assert (title.request_class, title.class_by_shape) == ("auxiliary", True)
+    assert outcome.untrained == {title.turn_id: {"auxiliary": len(title.output_ids)}}

@@ -232,10 +232,10 @@ def test_half_a_sentence_that_a_person_interrupted_is_gone_on_from(
 ) -> None:
     async def story(world: World, wire: Wire, talker: Talker) -> None:
         def enough(had: Sequence[Event]) -> bool:
-            return len(wire.text(had)) >= 12
+            return len(wire.text(had)) >= 13
 
         had = await cut_off(world, wire, talker, enough, seen=seen)
-        text = wire.text(had)[:12]
+        text = wire.text(had)[:13]
         if api == "chat":
             (answer,) = wire.finished(had)
             kept = [{**answer, "content": text}]
