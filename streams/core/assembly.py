@@ -54,7 +54,7 @@ def sequence(segment: Segment) -> dict[str, Any]:
         "use_tool": segment.leaf.branch_calls_tool,
         "ill_formed": segment.leaf.branch_ill_formed,
         "tool_turns": sum([fate.turn.calls_tool for fate in segment.owned]),
-        "generated": sum([fate.turn.generated for fate in segment.owned]),
+        "generated": sum([fate.generated for fate in segment.owned]),
         "trained": total(runs),
     }
 

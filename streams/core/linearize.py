@@ -33,13 +33,20 @@ class Fate(msgspec.Struct, eq=False):
     trained: list[Run] = msgspec.field(default_factory=list)
     """In positions of the sample that trains them."""
     untrained: dict[UntrainedReason, int] = msgspec.field(default_factory=dict)
+    elsewhere: int = 0
+    """Sampled tokens that stand in another turn's row, see `part_of`."""
+
+    @property
+    def generated(self) -> int:
+        """The sampled tokens that this row counts."""
+        return self.turn.generated - self.elsewhere
 
     def row(self) -> LedgerRow:
         """The ledger's line for this turn."""
         return LedgerRow(
             turn_id=self.turn.event.turn_id,
             attach=self.turn.attach,
-            generated=self.turn.generated,
+            generated=self.generated,
             trained=total(self.trained),
             untrained=self.untrained,
         )
@@ -75,7 +82,6 @@ def linearize(
     standing = standing_turns(tree, turns)
     dropped = _dropped(standing, policy)
     kept = [turn for turn in standing if turn.order not in dropped]
-    shorter = _shorter(kept)
     heir: dict[int, RecordedTurn] = {}
     for turn in kept:
         if turn.above is not None:
@@ -85,11 +91,14 @@ def linearize(
             turn,
             heir.get(turn.order),
             withheld or ("gap" if turn.order >= turns else None),
-            dropped.get(turn.order) or shorter.get(turn.order) or _merged(turn, turns),
+            dropped.get(turn.order) or _merged(turn, turns),
             policy,
         )
         for turn in tree.turns.values()
     ]
+    stands = {turn.order for turn in kept}
+    for told in _tellings(tree):
+        _count_once([fates[turn.order] for turn in told], stands)
     segments: list[Segment] = []
     for leaf in kept:
         if leaf.order not in heir:
@@ -181,6 +190,8 @@ def _fate(
 def _count(fate: Fate, reason: UntrainedReason, tokens: int) -> None:
     if tokens:
         fate.untrained[reason] = fate.untrained.get(reason, 0) + tokens
+        if not fate.untrained[reason]:
+            del fate.untrained[reason]
 
 
 def _own_reason(turn: RecordedTurn, policy: Policy) -> UntrainedReason | None:
@@ -212,14 +223,35 @@ def _dropped(standing: list[RecordedTurn], policy: Policy) -> dict[int, Untraine
     return dropped
 
 
-def _shorter(turns: list[RecordedTurn]) -> dict[int, UntrainedReason]:
-    """Of one sampling, told whole and in parts, all but the longest: its tokens train there."""
-    tellings: dict[str, list[RecordedTurn]] = {}
-    for turn in turns:
-        tellings.setdefault(turn.event.part_of or turn.event.turn_id, []).append(turn)
-    several = (told for told in tellings.values() if len(told) > 1)
-    longest = ((told, max(told, key=lambda turn: turn.generated)) for told in several)
-    return {turn.order: "merged" for told, most in longest for turn in told if turn is not most}
+def _tellings(tree: Tree) -> list[list[RecordedTurn]]:
+    """Samplings that are told whole and in parts: what clients kept of an answer, and all of it."""
+    wholes = {turn.event.part_of for turn in tree.turns.values() if turn.event.part_of}
+    told: dict[str, list[RecordedTurn]] = {whole: [] for whole in wholes}
+    for turn in tree.turns.values():
+        whole = turn.event.part_of or turn.event.turn_id
+        if whole in told:
+            told[whole].append(turn)
+    return list(told.values())
+
+
+def _count_once(told: list[Fate], stands: set[int]) -> None:
+    """Each token of a sampling trains in the longest telling that stands; the others share it."""
+    most = max(told, key=lambda fate: (fate.turn.order in stands, _sampled(fate)))
+    for fate in told:
+        if fate is most:
+            continue
+        fate.elsewhere = min(_sampled(fate), _sampled(most))
+        left = fate.elsewhere - total(fate.trained)
+        fate.trained = []
+        for reason in [reason for reason in fate.untrained if reason != "forced"]:
+            less = min(left, fate.untrained[reason])
+            left -= less
+            _count(fate, reason, -less)
+
+
+def _sampled(fate: Fate) -> int:
+    """Without what was not sampled but put behind it."""
+    return fate.turn.generated - fate.untrained.get("forced", 0)
 
 
 def _retry_orphans(turns: Iterable[RecordedTurn]) -> list[RecordedTurn]:

@@ -49,6 +49,8 @@ class Tree:
     root: Node = field(default_factory=Node)
     turns: dict[str, RecordedTurn] = field(default_factory=dict)
     """By turn id, in order of arrival; demoted turns stay: others may be based on them."""
+    parts: int = 0
+    """How many of them are what a client kept of another: no calls of the model."""
     nodes: int = 0
     tokens: int = 0
     bytes: int = 0
@@ -104,6 +106,7 @@ class Tree:
         if above is not None:
             above.extended = True
         self.turns[turn.turn_id] = recorded
+        self.parts += turn.part_of is not None
         self.nodes += len(place.rest) + 1
         self.tokens += added
         self.bytes += size
@@ -140,7 +143,7 @@ class Tree:
         return base
 
     def _check_budget(self, nodes: int, tokens: int, size: int) -> None:
-        turns, limits = len(self.turns) + 1, self.limits
+        turns, limits = len(self.turns) - self.parts + 1, self.limits
         nodes, tokens, size = self.nodes + nodes, self.tokens + tokens, self.bytes + size
         if (
             turns > limits.turns

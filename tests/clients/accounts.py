@@ -87,17 +87,11 @@ def account(seen: Seen, engine: ScriptedEngine) -> Account:
 
 
 def untrained(seen: Seen) -> Counter[str]:
-    """Why sampled tokens do not train, without those that train in a part of their turn."""
-    wholes = seen.wholes()
-    rows = {row.turn_id: row for row in seen.outcome.closed.ledger}
+    """Why sampled tokens do not train."""
     found: Counter[str] = Counter()
-    for turn_id in set(wholes.values()) & rows.keys():
-        parts = [part for part, whole in wholes.items() if whole == turn_id != part]
-        in_parts = sum(rows[part].trained for part in parts)
-        for reason, count in rows[turn_id].untrained.items():
-            found[str(reason)] += max(count - in_parts, 0)
-            in_parts = max(in_parts - count, 0)
-    return +found
+    for row in seen.outcome.closed.ledger:
+        found.update({str(reason): count for reason, count in row.untrained.items()})
+    return found
 
 
 def delivered(seen: Seen) -> dict[str, int]:

@@ -49,21 +49,9 @@ class Seen:
     def wholes(self) -> dict[str, str]:
         """Each turn of the log, and the one that it is a part of, which may be itself.
 
-        A broken answer of which the client kept the beginning stands in the log twice: whole, and
-        as a turn of its own. No client was ever told that turn's name.
+        What a client kept of a broken answer stands in the log as a turn of its own.
         """
-        turns, prompts = self.outcome.turns, self.outcome.prompts
-        known = {self.turn_of(exchange) for exchange in self.wire.calls}
-        found = {turn_id: turn_id for turn_id in turns if turn_id in known}
-        for part_id in turns.keys() - known:
-            output = turns[part_id].output_ids.tolist()
-            (found[part_id],) = [
-                turn_id
-                for turn_id in turns.keys() & known
-                if prompts[turn_id] == prompts[part_id]
-                and turns[turn_id].output_ids.tolist()[: len(output)] == output
-            ]
-        return found
+        return {name: turn.part_of or name for name, turn in self.outcome.turns.items()}
 
     @property
     def attached(self) -> list[str]:

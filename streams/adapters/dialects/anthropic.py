@@ -25,7 +25,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from streams.adapters.dialects.anthropic_messages import UNPARSED
-from streams.adapters.dialects.anthropic_request import ThreadRefused, read_call
+from streams.adapters.dialects.anthropic_request import ThreadRefused, read_call, told, warms_up
 from streams.adapters.dialects.calls import (
     Answer,
     Call,
@@ -104,6 +104,7 @@ _NO_DATE = "1970-01-01T00:00:00Z"
 
 def answer_body(call: Call, answer: Answer) -> bytes:
     """A `message` object."""
+    answer = told(call, answer)
     content: list[dict[str, Any]] = []
     if answer.reasoning:
         thinking = {"thinking": answer.reasoning, "signature": answer.carrier}
@@ -117,7 +118,7 @@ def answer_body(call: Call, answer: Answer) -> bytes:
 
 def stream(call: Call, names: AnswerNames) -> AnswerStream:
     """The answer to one call, event by event."""
-    return MessageStream(names)
+    return MessageStream(call, names)
 
 
 def refuses_in_stream(refusal: CallRefused) -> bool:
@@ -128,8 +129,9 @@ def refuses_in_stream(refusal: CallRefused) -> bool:
 class MessageStream:
     """Events of one answer."""
 
-    def __init__(self, names: AnswerNames) -> None:
+    def __init__(self, call: Call, names: AnswerNames) -> None:
         """The signature is known before the thought."""
+        self._call = call
         self._names = names
         self._index = -1
         """Of the last block."""
@@ -146,6 +148,8 @@ class MessageStream:
 
     def piece(self, piece: Piece) -> bytes:
         """More reasoning or text; a call is kept for the end, a sign of life stands for it."""
+        if warms_up(self._call):
+            return b""
         news = self._news(piece)
         self._calls = self._calls or isinstance(piece, ToolCall)
         if not self._calls or not news:
@@ -155,6 +159,7 @@ class MessageStream:
 
     def end(self, answer: Answer) -> bytes:
         """The calls, the end of the last block, why the answer ends, and the counts."""
+        answer = told(self._call, answer)
         last = _event("message_delta", delta=_stopped(answer), usage=_usage(answer.usage))
         return self._held + self._close() + last + _event("message_stop")
 

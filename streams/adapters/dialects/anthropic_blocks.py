@@ -8,8 +8,8 @@
 
 Cache marks, citations and whatever else the structs do not name are not part of a conversation.
 
-Invariant: a block says something in the conversation, be it only that it was there, or the
-request is refused.
+Invariant: a block says something in the conversation, be it only that it was there; a request is
+refused for one of a known type that is not whole or not in its place.
 """
 
 import re
@@ -23,7 +23,7 @@ from streams.adapters.dialects.calls import Tool
 from streams.adapters.dialects.common import function_tool, joined, omitted, refused
 
 _DEPTH_MAX = 8
-_PLAIN_NAME = re.compile(r"[a-zA-Z0-9_]{1,64}")
+_PLAIN_NAME = re.compile(r"[a-zA-Z0-9_.-]{1,64}")
 _BELONGS = {
     "tool_use": "an assistant's message",
     "thinking": "an assistant's message",
@@ -92,7 +92,7 @@ class BlockTexts:
     def all_of(self, content: Content, param: str, depth: int = 0) -> str:
         """Content as one text."""
         if isinstance(content, dict):
-            return self._placeholder("result", param)
+            return self._placeholder("result")
         if depth > _DEPTH_MAX:
             raise refused(param, f"is nested deeper than {_DEPTH_MAX} blocks")
         texts = (self.text_of(b, f"{param}[{i}]", depth) for i, b in blocks_of(content))
@@ -125,7 +125,7 @@ class BlockTexts:
             return block.text
         if omitted(kind) is None and isinstance(block.content, str | list) and block.content:
             return self.all_of(block.content, f"{param}.content", depth + 1)
-        return self._placeholder(kind, f"{param}.type")
+        return self._placeholder(kind)
 
     def _document(self, block: Block, param: str, depth: int) -> str:
         source = block.source if isinstance(block.source, _Source) else _Source()
@@ -134,14 +134,14 @@ class BlockTexts:
         elif source.data is not None and source.media_type == "text/plain":
             text = source.data
         else:
-            text = self._placeholder("document", param)
+            text = self._placeholder("document")
         return joined((block.title, block.context, text), "\n")
 
-    def _placeholder(self, kind: str, param: str) -> str:
-        if _PLAIN_NAME.fullmatch(kind) is None:
-            raise refused(param, f"is {kind!r:.80}, which is not supported here")
+    def _placeholder(self, kind: str) -> str:
+        """That there was something; a type that is no name is not repeated."""
         self.placeholders += 1
-        return omitted(kind) or f"[{kind} omitted]"
+        named = kind if _PLAIN_NAME.fullmatch(kind) else "block"
+        return omitted(kind) or f"[{named} omitted]"
 
     def _definition(self, name: str | None, param: str) -> str:
         if not name:
@@ -157,9 +157,9 @@ class BlockTexts:
         if change.definition is not None:
             tool = read_tool(change.definition, f"{param}.tool.definition")
             if tool is None:
-                return self._placeholder(block.type, param)
+                return self._placeholder(block.type)
             self.added_tools.append(tool)
             return printed(tool)
         if change.name:
             return self._definition(change.name, f"{param}.tool.name")
-        return self._placeholder(block.type, param)
+        return self._placeholder(block.type)

@@ -12,23 +12,27 @@ and stays with it. So nothing is refused that can be done without.
 A request is decoded into the structs below; fields that they do not name are not looked at, and
 null is the same as not given. A request to count tokens is one without a limit.
 
+A limit of no token asks to read the prompt and to say nothing: a client warms the cache with it.
+No engine samples nothing, so one token is sampled, which no client is told of and no training
+sees.
+
 Invariant: a field that is known to change how tokens are sampled is carried or refused, never
 dropped.
 """
 
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Annotated, Any
 
 import msgspec
 
 from streams.adapters.dialects.anthropic_blocks import Block
 from streams.adapters.dialects.anthropic_messages import GivenMessage, read_messages
 from streams.adapters.dialects.anthropic_tools import GivenTool, Tools, read_tools
-from streams.adapters.dialects.calls import Call, CallRefused
+from streams.adapters.dialects.calls import Answer, Call, CallRefused, Usage
 from streams.adapters.dialects.common import (
     Int64,
     NotNegative,
     Share,
-    Tokens,
     check_nesting,
     read_body,
     read_stops,
@@ -45,6 +49,34 @@ class ThreadRefused(CallRefused):
         """The vendor's code says it, the words are for people."""
         message = "`thread` is not supported; send the whole conversation."
         super().__init__(400, message, code=self.error_code, param="thread")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MessagesCall(Call):
+    """A call with what only this API can ask for."""
+
+    warms_up: bool = False
+    """Nothing is to be said; the prompt is read, so that the next call finds it in a cache."""
+
+
+def warms_up(call: Call) -> bool:
+    """Whether the answer has to be empty."""
+    return isinstance(call, MessagesCall) and call.warms_up
+
+
+def told(call: Call, answer: Answer) -> Answer:
+    """What the client gets of an answer: nothing, if that is what it asked for."""
+    if not warms_up(call):
+        return answer
+    return replace(
+        answer,
+        reasoning="",
+        text="",
+        tool_calls=(),
+        finish_reason="length",
+        stop_string=None,
+        usage=Usage(prompt=answer.usage.prompt, output=0, reused=answer.usage.reused),
+    )
 
 
 class _Choice(msgspec.Struct):
@@ -70,7 +102,7 @@ class _Request(msgspec.Struct):
     system: str | list[Block] | None = None
     tools: list[GivenTool] | None = None
     tool_choice: _Choice | None = None
-    max_tokens: Tokens | None = None
+    max_tokens: Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)] | None = None
     stop_sequences: list[str] | None = None
     stream: bool | None = None
     output_config: _OutputConfig | None = None
@@ -97,7 +129,7 @@ _CHOICES = {"auto": "auto", "any": "required", "none": "none"}
 _WORDS = ("auto", "none", "required")
 
 
-def read_call(body: bytes) -> Call:
+def read_call(body: bytes) -> MessagesCall:
     """The call that a request's body asks for.
 
     Raises:
@@ -113,7 +145,8 @@ def read_call(body: bytes) -> Call:
     choice, choice_ignored = _read_choice(request.tool_choice, tools)
     given = {name: getattr(request, name) for name in _SAMPLING}
     config = request.output_config or _OutputConfig()
-    return Call(
+    silent = request.max_tokens == 0
+    return MessagesCall(
         model=request.model,
         messages=read.messages,
         tools=tools.head,
@@ -124,18 +157,23 @@ def read_call(body: bytes) -> Call:
         ),
         response_schema=_read_format(config.format or request.output_format),
         stop=read_stops(request.stop_sequences or (), "stop_sequences"),
-        max_tokens=request.max_tokens,
+        max_tokens=1 if silent else request.max_tokens,
         sampling={name: value for name, value in given.items() if value is not None},
         stream=request.stream is True,
         stream_usage=request.stream is True,
         placeholders=read.placeholders,
         ignored=_ignored(request, config, tools, choice_ignored=choice_ignored),
         carriers=read.carriers,
+        request_class="auxiliary" if silent else None,
+        warms_up=silent,
     )
 
 
 def _read_choice(choice: _Choice | None, tools: Tools) -> tuple[str, bool]:
-    """Which tool has to be called, and whether that was asked of one that nobody here can run."""
+    """Which tool has to be called, and whether that is not what was asked.
+
+    It is not where only the vendor could run the tool, or where the kind of choice is not known.
+    """
     every = (*tools.head, *tools.deferred)
     if choice is None:
         return "auto", False
@@ -146,8 +184,7 @@ def _read_choice(choice: _Choice | None, tools: Tools) -> tuple[str, bool]:
             return "auto", True
         return (_CHOICES[choice.type] if every else "auto"), False
     if choice.type != "tool":
-        why = f"is {choice.type!r:.80}; it has to be auto, any, tool or none"
-        raise refused("tool_choice.type", why)
+        return "auto", True
     if not choice.name:
         raise refused("tool_choice.name", "is missing")
     if choice.name in tools.left_out:

@@ -3,6 +3,7 @@
     message (system, developer, user)       ──► a message
     reasoning, message (assistant), calls   ──► one assistant message for all items of one answer
     outputs of calls                        ──► tool messages
+    an item of a type that is not known     ──► a line of the user's: [TYPE omitted], counted
 
 An answer is spread over items, and two answers may follow each other: a client goes on from what
 it kept of a broken one. The ids that we give tell them apart, because they hold the answer's own
@@ -11,6 +12,9 @@ it kept of a broken one. The ids that we give tell them apart, because they hold
     rs_A_0  msg_A_1  rs_B_0  fc_B_1      two answers, A and B
     fc_A_1  output   fc_A_2              one answer, whose calls come with their outputs
     reasoning  message  reasoning        two answers
+
+No answer of ours holds an item of an unknown type, so it is never part of one: it stands behind
+the answer that it comes after, and that answer goes on behind it as it does behind outputs.
 
 Of an item only what is said is read: status, annotations, phases and the ids of what a client
 made itself differ from request to request.
@@ -27,7 +31,6 @@ import msgspec
 from streams.adapters.dialects.calls import CallRefused, Message
 from streams.adapters.dialects.common import (
     IMAGE_OMITTED,
-    Content,
     Part,
     check_nesting,
     flatten,
@@ -36,10 +39,17 @@ from streams.adapters.dialects.common import (
     refused,
     to_json,
 )
+from streams.adapters.dialects.openai_responses_given import (
+    CLIENT_CALLS,
+    CLIENT_OUTPUTS,
+    SERVER_ITEMS,
+    WHOLE_TYPES,
+    GivenItem,
+)
+from streams.adapters.dialects.openai_responses_parts import placeholder, text_of
 from streams.adapters.dialects.openai_responses_tools import (
     INPUT,
     TOOL_SEARCH,
-    GivenTool,
     Tools,
     definitions,
     function_name,
@@ -50,41 +60,11 @@ ANSWER_PREFIX = "resp_"
 _OWN_ID = re.compile(r"[a-z]+_([A-Za-z0-9]{16,})_[0-9]+")
 _THOUGHT = re.compile(r"\s*<think>.*</think>\s*", re.DOTALL)
 
-# Calls that a client runs, under names of the API's own, and the ones that the API's server runs.
-_CLIENT_CALLS = {"local_shell_call", "shell_call", "apply_patch_call", "computer_call"}
-_CLIENT_OUTPUTS = {f"{call}_output" for call in _CLIENT_CALLS}
-_SERVER_ITEMS = {
-    "web_search_call",
-    "file_search_call",
-    "code_interpreter_call",
-    "image_generation_call",
-    "mcp_call",
-    "mcp_list_tools",
-    "mcp_approval_request",
-}
 _NOT_SAID = {"type", "id", "call_id", "status", "caller", "result"}
 
 _Kind = Literal["reasoning", "text", "call"]
 _KINDS: dict[str, _Kind] = {"rs": "reasoning", "msg": "text"}
 """By the beginning of an item's id."""
-
-
-class GivenItem(msgspec.Struct):
-    """One item as a client spells it."""
-
-    type: str | None = None
-    id: Any = None
-    role: str | None = None
-    content: Content = None
-    summary: list[Part] | None = None
-    encrypted_content: str | None = None
-    call_id: str | None = None
-    name: str | None = None
-    namespace: str | None = None
-    arguments: Any = None
-    input: str | None = None
-    output: Any = None
-    tools: list[GivenTool] | None = None
 
 
 def item_id(prefix: str, answer_id: str, index: int) -> str:
@@ -145,19 +125,22 @@ class Reader:
                 self._read_reference(item, param)
             case None:
                 raise refused(f"{param}.type", "is missing")
-            case other:
-                self._read_other(other, item, self._whole(index), param)
+            case kind if kind in WHOLE_TYPES:
+                self._read_other(kind, item, self._whole(index), param)
+            case unknown:
+                self.messages.append({"role": "user", "content": placeholder(unknown, "item")})
+                self.placeholders += 1
 
     def _read_message(self, item: GivenItem, param: str) -> None:
         if item.role == "assistant":
             # What one answer said was one text; whoever cut it put nothing between the parts.
-            text, omitted = flatten(item.content, f"{param}.content", between="")
+            text, omitted = text_of(item.content, between="")
             message = self._speaking(item, "text")
             message["content"] += text
         elif item.role in {"system", "developer", "user"}:
             if item.content is None:
                 raise refused(f"{param}.content", "is missing")
-            text, omitted = flatten(item.content, f"{param}.content")
+            text, omitted = text_of(item.content)
             self.say("user" if item.role == "user" else "system", text)
         else:
             why = f"is {item.role!r:.80}; it has to be system, developer, user or assistant"
@@ -234,24 +217,22 @@ class Reader:
     def _read_other(self, kind: str, item: GivenItem, whole: dict[str, Any], param: str) -> None:
         check_nesting(whole, param)
         said = {name: value for name, value in whole.items() if name not in _NOT_SAID}
-        if kind in _CLIENT_CALLS:
+        if kind in CLIENT_CALLS:
             self._call(item, kind.removesuffix("_call"), said)
-        elif kind in _CLIENT_OUTPUTS:
+        elif kind in CLIENT_OUTPUTS:
             output = said.get("output")
             if kind == "computer_call_output":
                 output = IMAGE_OMITTED
                 self.placeholders += 1
             text = output if isinstance(output, str) else to_json(said).decode()
             self._result(item, param, text)
-        elif kind in _SERVER_ITEMS:
+        elif kind in SERVER_ITEMS:
             text = f"[{kind} {to_json(said).decode()}]"
             message = self._speaking(item, "call")
             message["content"] = joined((message["content"], text), "\n")
             self.placeholders += 1
-        elif kind == "mcp_approval_response":
-            self.say("user", f"[{kind} {to_json(said).decode()}]")
         else:
-            raise refused(f"{param}.type", f"is {kind!r:.80}, which is not supported here")
+            self.say("user", f"[{kind} {to_json(said).decode()}]")
 
     def _speaking(self, item: GivenItem, kind: _Kind) -> Message:
         """The assistant message that an item belongs to."""

@@ -15,19 +15,18 @@ dropped.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
 
 import msgspec
 
-from streams.adapters.dialects.calls import Call
+from streams.adapters.dialects.calls import Call, CallRefused
 from streams.adapters.dialects.common import Tokens, check_nesting, read_body, refused, to_json
-from streams.adapters.dialects.openai_responses_items import GivenItem, Reader
-from streams.adapters.dialects.openai_responses_tools import (
-    GivenTool,
-    Spelling,
-    Tools,
-    function_name,
-)
+from streams.adapters.dialects.openai_responses_choice import GivenChoice, read_tool_choice
+from streams.adapters.dialects.openai_responses_given import GivenItem
+from streams.adapters.dialects.openai_responses_items import Reader
+from streams.adapters.dialects.openai_responses_odd import read_odd
+from streams.adapters.dialects.openai_responses_tools import GivenTool, Spelling, Tools
 from streams.adapters.dialects.openai_sampling import SamplingFields, read_sampling, read_stop
 
 
@@ -39,14 +38,6 @@ class ResponsesCall(Call):
     """How the client calls its tools, by the names of the functions."""
     echo: bytes = field(compare=False)
     """Fields of the request that stand on its response, as one JSON object."""
-
-
-class _Choice(msgspec.Struct):
-    type: str | None = None
-    name: str | None = None
-    namespace: str | None = None
-    mode: str | None = None
-    tools: "list[_Choice] | None" = None
 
 
 class _Format(msgspec.Struct):
@@ -68,7 +59,7 @@ class _Request(SamplingFields, kw_only=True):
     input: str | list[GivenItem] | None = None
     instructions: str | None = None
     tools: list[GivenTool] | None = None
-    tool_choice: str | _Choice | None = None
+    tool_choice: str | GivenChoice | None = None
     parallel_tool_calls: bool | None = None
     text: _Text | None = None
     max_output_tokens: Tokens | None = None
@@ -86,6 +77,12 @@ class _Request(SamplingFields, kw_only=True):
     max_tool_calls: Any = None
     moderation: Any = None
     top_logprobs: Any = None
+
+
+class _OddRequest(_Request, kw_only=True):
+    """One whose items do not all fit."""
+
+    input: Any = None
 
 
 class _Echo(msgspec.Struct):
@@ -117,6 +114,7 @@ class _WholeItems(msgspec.Struct):
 
 
 _REQUEST = msgspec.json.Decoder(_Request)
+_ODD_REQUEST = msgspec.json.Decoder(_OddRequest)
 _ECHO = msgspec.json.Decoder(_Echo)
 _WHOLE_ITEMS = msgspec.json.Decoder(_WholeItems)
 
@@ -132,7 +130,6 @@ _ECHO_DEFAULTS: dict[str, Any] = {
 }
 _ENCRYPTED_REASONING = "reasoning.encrypted_content"
 _NO_EFFECT = ("context_management", "max_tool_calls", "moderation", "top_logprobs")
-_TOOL_CHOICES = ("auto", "none", "required")
 
 
 def read_call(body: bytes) -> ResponsesCall:
@@ -141,12 +138,13 @@ def read_call(body: bytes) -> ResponsesCall:
     Raises:
         CallRefused: 400, with the field it is about.
     """
-    request = read_body(_REQUEST, body)
+    request = _read_request(body)
     _refuse_what_is_not_carried(request)
     sampling = read_sampling(request)
     tools = Tools()
     tools.add(request.tools or (), "tools")
-    reader = Reader(tools, lambda index: read_body(_WHOLE_ITEMS, body).input[index])
+    whole = cache(lambda: read_body(_WHOLE_ITEMS, body).input)
+    reader = Reader(tools, lambda index: whole()[index])
     if request.instructions:
         reader.say("system", request.instructions)
     if isinstance(request.input, str):
@@ -155,7 +153,7 @@ def read_call(body: bytes) -> ResponsesCall:
         reader.read(request.input)
     else:
         raise refused("input", "is empty; a call needs at least one item")
-    choice, choice_ignored = _read_tool_choice(request.tool_choice, tools)
+    choice, choice_ignored = read_tool_choice(request.tool_choice, tools)
     return ResponsesCall(
         model=request.model,
         messages=tuple(reader.messages),
@@ -178,6 +176,17 @@ def read_call(body: bytes) -> ResponsesCall:
         spellings=tools.spellings,
         echo=_echo(body),
     )
+
+
+def _read_request(body: bytes) -> _Request:
+    try:
+        return read_body(_REQUEST, body)
+    except CallRefused as refusal:
+        if not (refusal.param or "").startswith("input["):
+            raise
+    request = read_body(_ODD_REQUEST, body)
+    request.input = read_odd(request.input)
+    return request
 
 
 def _refuse_what_is_not_carried(request: _Request) -> None:
@@ -218,56 +227,6 @@ def _echo(body: bytes) -> bytes:
         elif isinstance(value, dict | list):
             check_nesting(value, name)
     return to_json(given | {"background": False})
-
-
-def _read_tool_choice(choice: str | _Choice | None, tools: Tools) -> tuple[str, list[str]]:
-    """The choice, and what of it is not carried."""
-    if choice is None:
-        return "auto", []
-    if isinstance(choice, str):
-        return _read_choice_word(choice, tools, "tool_choice")
-    match choice.type:
-        case "function" | "custom":
-            return _read_named(choice, tools), []
-        case "allowed_tools":
-            return _read_allowed(choice, tools)
-        case _:
-            # It asks for a tool of the API's own server.
-            return "auto", ["tool_choice"]
-
-
-def _read_choice_word(choice: str, tools: Tools, param: str) -> tuple[str, list[str]]:
-    if choice not in _TOOL_CHOICES:
-        raise refused(param, "has to be auto, none, required or name a tool")
-    if tools.callable:
-        return choice, []
-    if choice != "required":
-        return "auto", []
-    if not tools.ignored:
-        raise refused(param, "is 'required', but there are no `tools`")
-    return "auto", ["tool_choice"]
-
-
-def _read_named(choice: _Choice, tools: Tools) -> str:
-    if not choice.name:
-        raise refused("tool_choice.name", "is missing")
-    name = function_name(choice.name, choice.namespace)
-    if name in _TOOL_CHOICES:
-        raise refused("tool_choice.name", f"is {name!r}, a word with another meaning here")
-    if name not in tools.spellings:
-        raise refused("tool_choice.name", f"is {name!r:.80}, which is not in `tools`")
-    return name
-
-
-def _read_allowed(choice: _Choice, tools: Tools) -> tuple[str, list[str]]:
-    mode, ignored = _read_choice_word(choice.mode or "auto", tools, "tool_choice.mode")
-    allowed = {
-        function_name(tool.name, tool.namespace) for tool in choice.tools or () if tool.name
-    } & set(tools.spellings)
-    if mode == "required" and len(allowed) == 1 and not allowed & set(_TOOL_CHOICES):
-        return allowed.pop(), ignored
-    # All tools stay at the head, where the prompt has them; the model may call any.
-    return mode, ignored if allowed == set(tools.spellings) else ["tool_choice"]
 
 
 def _read_format(format_: _Format | None) -> dict[str, Any] | bool | None:

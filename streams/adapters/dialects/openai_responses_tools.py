@@ -5,6 +5,11 @@
     namespace     ──► its functions, each named NAMESPACE__NAME
     tool_search   ──► a function, if the client runs it; then what it finds is not at the head
     web_search, file_search, mcp, ...       nothing runs them here: left out and counted
+    one whose function has the name of one before it    left out; counted unless it is the same
+
+Clients put lists together from what users plug in, so names do collide. Within a conversation a
+tool is told of wherever it is found, be it for the second time; the first is the one that is
+called.
 
 An answer is told in the words of the request: `spelled` is the way back.
 
@@ -80,6 +85,7 @@ class Tools:
     spellings: dict[str, Spelling] = field(default_factory=dict)
     """By the name of the function."""
     ignored: list[str] = field(default_factory=list)
+    _functions: dict[str, Tool] = field(default_factory=dict)
 
     @property
     def callable(self) -> bool:
@@ -89,24 +95,42 @@ class Tools:
     def add(self, given: Sequence[GivenTool], param: str, *, found: bool = False) -> list[Tool]:
         """Read a list; those that were `found` on the way do not stand at the head.
 
-        Returns all the functions in it.
+        Returns the functions in it that the conversation tells of.
         """
-        searched = any(_client_searches(tool) for tool in given)
         told: list[Tool] = []
-        for tool, spelling, where in self._flat(given, param):
+        flat = list(self._flat(given, param))
+        searched = self._searched(flat)
+        for tool, spelling, where in flat:
             name = function_name(spelling.name, spelling.namespace)
             schema = _one_text(tool.format) if spelling.kind == "custom" else tool.parameters
             function = function_tool(name, tool.description, schema, f"{where}.parameters")
-            if name in self.spellings:
-                if not found:
-                    raise refused(f"{where}.name", f"is {name!r:.80}, which another tool has")
+            if found:
                 told.append(function)
+            if name in self.spellings:
+                if not self._is_same(name, function, spelling, found=found):
+                    self.ignored.append("tools.duplicate")
                 continue
-            told.append(function)
             self.spellings[name] = spelling
+            self._functions[name] = function
             later = found or (searched and tool.defer_loading is True)
             (self.deferred if later else self.head).append(function)
         return told
+
+    def _searched(self, flat: Sequence[tuple[GivenTool, Spelling, str]]) -> bool:
+        """Whether a list brings a search that the model can call: no other tool has its name."""
+        search = Spelling("tool_search", TOOL_SEARCH)
+        given = [spelling for _, spelling, _ in flat if spelling.name == TOOL_SEARCH]
+        named = (spelling for spelling in given if not spelling.namespace)
+        first = self.spellings.get(TOOL_SEARCH) or next(named, None)
+        return first == search and search in given
+
+    def _is_same(self, name: str, function: Tool, spelling: Spelling, *, found: bool) -> bool:
+        """Whether nothing is lost with a tool whose name is taken."""
+        if self.spellings[name] != spelling:
+            return False
+        first, again = self._functions[name]["function"], function["function"]
+        # What is said of one that is found stands in the conversation.
+        return bool(first.get("parameters") == again.get("parameters") if found else first == again)
 
     def _ignore(self, tool: GivenTool) -> None:
         self.ignored.append(f"tools.{tool.type if tool.type in _NOT_RUN else 'other'}")

@@ -78,6 +78,8 @@ class History:
     recognise: Recognise = lambda _: None
     root: Node = field(default_factory=Node)
     turns: dict[str, RecordedTurn] = field(default_factory=dict)
+    parts: int = 0
+    """How many of them are what clients kept of others."""
     _calls: dict[str, RecordedTurn] = field(default_factory=dict)
     """By the ids of the calls in their answers."""
 
@@ -102,6 +104,7 @@ class History:
         turn = with_tokens(event, base, place, hashed, checked)
         turn.position = position
         self.turns[turn.turn_id] = turn
+        self.parts += event.part_of is not None
         _answers(place).turns.append(turn)
         if event.response_message:
             self._answer(turn, _READ(event.response_message))
@@ -186,6 +189,15 @@ class History:
         """The turn that stands for what a client kept of an answer at this place."""
         turn = same_answer(place, message)
         return None if turn is None or (turn.broken and turn.is_leaf) else turn
+
+    def forget(self, part_id: str, whole_id: str) -> None:
+        """A part that was not recorded after all; what it names is the whole's again."""
+        part, whole = self.turns.pop(part_id), self.turns[whole_id]
+        self.parts -= 1
+        answers = _answers(part.place)
+        answers.turns.remove(part)
+        for named in (self._calls, answers.calls):
+            named.update({name: whole for name, turn in named.items() if turn is part})
 
     def superseded(self, turn: RecordedTurn) -> list[RecordedTurn]:
         """The twins of a turn that is being extended, answered before it was asked.

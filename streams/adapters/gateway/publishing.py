@@ -98,7 +98,11 @@ class Publisher:
         """
         kept = part_of(event, part, turn_id=new_turn_id())
         self.undelivered(session, event.turn_id)
-        await self._hand_over(session, msgspec.structs.replace(kept, **self._place(session)))
+        try:
+            await self._hand_over(session, msgspec.structs.replace(kept, **self._place(session)))
+        except BaseException:
+            session.history.forget(kept.turn_id, event.turn_id)  # whoever tries again tells it anew
+            raise
 
     def _place(self, session: Session) -> dict[str, Any]:
         seq = session.sources.get(self.source, 0) + 1

@@ -26,6 +26,11 @@ class UnderWay(Protocol):
         """Done when everything of it is recorded."""
         ...
 
+    @property
+    def gone(self) -> bool:
+        """Whether its client has hung up."""
+        ...
+
     def stop(self, why: CallRefused) -> None:
         """Sample no further; what there is is recorded as not delivered."""
         ...
@@ -88,7 +93,7 @@ class Session:
     def calls(self) -> int:
         """Answered, recorded or under way; a call that was refused does not count."""
         known = sum(turn_id not in self.history.turns for turn_id in self.running)
-        return len(self.history.turns) + known + self.unrecorded
+        return len(self.history.turns) - self.history.parts + known + self.unrecorded
 
     @property
     def may_go(self) -> bool:

@@ -16,7 +16,7 @@ everything that was sampled is in the log or said to be missing.
 import asyncio
 import dataclasses
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
@@ -42,6 +42,7 @@ from streams.errors import LogError, TooLarge
 from streams.settings import Settings
 
 _TAIL_IDS = 1024
+_LET_END_S = 10.0
 LOG_AWAY = "the turn could not be made durable in time: try again"
 
 
@@ -78,7 +79,7 @@ class RunningTurn:
             model=call.model,
         )
         self.out: asyncio.Queue[Piece | Answer | CallRefused] = asyncio.Queue()
-        self._gone = False
+        self.gone = False
         self._stopped: CallRefused | None = None
         self._published = False
         self._asked: tuple[BuiltPrompt, Sampling] | None = None
@@ -96,8 +97,8 @@ class RunningTurn:
 
     def client_gone(self) -> None:
         """The client hung up, or what it got cannot be sent: record that."""
-        self._gone = True
-        self.stop(CallRefused(499, "the client hung up"))
+        self.gone = True
+        self.stop(_hung_up())
         if self._published:
             self._parts.publisher.undelivered(self._session, self.turn_id)
 
@@ -179,7 +180,7 @@ class RunningTurn:
         for piece in parsed.pieces if cut_short is None else ():
             self.out.put_nowait(piece)
         with parts.metrics.stage("publish"):
-            delivered = not self._gone and cut_short is None
+            delivered = not self.gone and cut_short is None
             parts.sessions.doubt(self._session)
             await self._record(prompt, sampling, parsed, delivered=delivered)
             await self._check_in_time()
@@ -206,9 +207,12 @@ class RunningTurn:
 
     async def _prompt(self) -> BuiltPrompt:
         parts, session = self._parts, self._session
+        await self._let_end(turn_id for turn_id, turn in session.running.items() if turn.gone)
         prompt = build(self.call, session.history, parts.renderer)
         if prompt.missing:
-            # An answer of ours that is not known here: another gateway's, and in the log.
+            # An answer of ours that is not known here: still under way, or another gateway's and
+            # in the log.
+            await self._let_end(prompt.missing)
             await parts.sessions.read_on(session)
             if session.ended is not None:
                 raise ended_refusal()
@@ -217,6 +221,15 @@ class RunningTurn:
             prompt = build(self.call, session.history, parts.renderer)
         self._supersede(prompt)
         return prompt
+
+    async def _let_end(self, turn_ids: Iterable[str]) -> None:
+        """Turns that the client has gone on without: what they sampled is recorded first."""
+        running = self._session.running
+        over = [running[turn_id] for turn_id in turn_ids if turn_id in running]
+        for turn in over:
+            turn.stop(_hung_up())
+        if over:
+            await asyncio.wait({turn.task for turn in over}, timeout=_LET_END_S)
 
     async def _keep(self, prompt: BuiltPrompt, part: Part) -> bool:
         """Whether the client goes on from a part of an answer, which is recorded now."""
@@ -295,7 +308,7 @@ class RunningTurn:
         self._published = True
         parts.metrics.count("turns")
         parts.metrics.tokens(len(prompt.ids), len(self._sampled.ids))
-        if self._gone:  # while the log was asked
+        if self.gone:  # while the log was asked
             parts.publisher.undelivered(self._session, self.turn_id)
 
     def _answer(self, prompt: BuiltPrompt, parsed: Parsed) -> Answer:
@@ -341,6 +354,10 @@ def _tail(prompt: BuiltPrompt, grammar: Grammar) -> list[int]:
         if len(ends):
             return [int(token) for token in tail[ends[-1] + 1 :]]
     return [int(token) for token in prompt.ids]
+
+
+def _hung_up() -> CallRefused:
+    return CallRefused(499, "the client hung up")
 
 
 def _engine_refusal(error: EngineError) -> CallRefused:

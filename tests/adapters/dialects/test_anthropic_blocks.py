@@ -34,6 +34,9 @@ PLACEHOLDERS: dict[str, tuple[Any, str, int]] = {
         1,
     ),
     "a block of tomorrow": ({"type": "hologram", "data": "x"}, "[hologram omitted]", 1),
+    "a block of tomorrow with a dash": ({"type": "x-ray", "data": "x"}, "[x-ray omitted]", 1),
+    "a block whose type is no name": ({"type": "a\nb"}, "[block omitted]", 1),
+    "a block whose type has no end": ({"type": "x" * 10_000}, "[block omitted]", 1),
     "a block of tomorrow with a text": ({"type": "hologram", "text": "x"}, "x", 0),
     "a block of tomorrow with blocks": (
         {"type": "hologram", "content": [text("x"), IMAGE]},

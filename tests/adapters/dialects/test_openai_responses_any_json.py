@@ -24,7 +24,12 @@ def typed(kind: str, **needed: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]
     return object_of({"type": st.just(kind), **needed}, id=IDS, status=ANYTHING)
 
 
-PART = typed("input_text", text=TEXTS) | typed("output_text", text=TEXTS) | typed("input_image")
+PART = (
+    typed("input_text", text=st.none() | TEXTS)
+    | typed("output_text", text=TEXTS)
+    | typed("input_image")
+    | typed("brand_new", text=ANYTHING)
+)
 CONTENT = TEXTS | st.lists(PART, max_size=3)
 TOOL = (
     object_of(
@@ -50,12 +55,14 @@ ITEM = (
     | typed("custom_tool_call_output", call_id=CALL_ID, output=CONTENT)
     | typed("web_search_call", action=ANYTHING)
     | typed("local_shell_call", call_id=CALL_ID, action=ANYTHING)
+    | typed("mcp_list_tools", tools=ANYTHING)
+    | typed("brand_new", content=ANYTHING, summary=ANYTHING, tools=ANYTHING, name=ANYTHING)
     | typed("tool_search_output", call_id=CALL_ID, tools=st.lists(TOOL, max_size=2))
 )
 REQUEST = object_of(
     {"model": TEXTS, "input": TEXTS | st.lists(ITEM, min_size=1, max_size=5)},
     instructions=TEXTS,
-    tools=st.lists(TOOL, max_size=3, unique_by=lambda tool: tool.get("name")),
+    tools=st.lists(TOOL, max_size=3),
     tool_choice=st.sampled_from(["auto", "none"]),
     text=object_of({}, format=object_of({"type": st.sampled_from(["text", "json_object"])})),
     temperature=st.floats(0, 2),

@@ -8,7 +8,6 @@ import pytest
 from streams.adapters.dialects.calls import CallRefused
 from streams.adapters.dialects.openai_responses import read_call
 from tests.adapters.dialects.responses_requests import (
-    AGENTS,
     BASH,
     USER,
     called,
@@ -55,26 +54,15 @@ REFUSED: dict[str, tuple[bytes, str | None, str]] = {
     # items
     "an item of another type": (request(input=["hi"]), "input[0]", "expected `object`"),
     "an item without type and role": (item(content="x"), "input[1].type", "is missing"),
-    "an unknown item": (item(type="teleport"), "input[1].type", "'teleport'"),
-    "what only another server can read": (
-        item(type="compaction", encrypted_content="x"),
-        "input[1].type",
-        "'compaction'",
-    ),
     "a reference": (item(type="item_reference", id="msg_1"), "input[1].id", "names no item"),
     "a reference that does not say so": (item(id="msg_1"), "input[1].id", "names no item"),
     "an unknown role": (item(role="robot", content="x"), "input[1].role", "'robot'"),
     "a message without a role": (item(type="message", content="x"), "input[1].role", "None"),
     "a question without content": (item(role="user"), "input[1].content", "is missing"),
-    "an unknown part": (
-        item(role="user", content=[{"type": "smell", "text": "x"}]),
-        "input[1].content[0].type",
-        "'smell'",
-    ),
-    "a part without text": (
-        item(role="user", content=[{"type": "input_text"}]),
-        "input[1].content[0].text",
-        "is missing",
+    "a known item with a field of another type beside an unknown one": (
+        request(input=[{"type": "teleport", "summary": 1}, called() | {"name": 5}]),
+        "input[1].name",
+        "expected `str | null`, got `int`",
     ),
     "a call without a name": (item(**called() | {"name": None}), "input[1].name", "is missing"),
     "arguments of another type": (item(**called(5)), "input[1].arguments", "neither"),
@@ -95,12 +83,6 @@ REFUSED: dict[str, tuple[bytes, str | None, str]] = {
         tool(type="namespace", name="n", tools=[{"type": "function"}]),
         "tools[1].tools[0].name",
         "is missing",
-    ),
-    "two tools with one name": (tool(**BASH), "tools[1].name", "another tool"),
-    "a function that is named like one in a namespace": (
-        request(tools=[AGENTS, {"type": "function", "name": "agents__spawn"}]),
-        "tools[1].name",
-        "another tool",
     ),
     "parameters nested too deep": (
         tool(type="function", name="x", parameters=deep(100)),
@@ -144,10 +126,9 @@ def test_a_refusal_names_its_field(body: bytes, param: str | None, words: str) -
 
 
 def test_a_refusal_repeats_no_more_than_a_little_of_what_was_sent() -> None:
-    for body in (item(type="x" * 10_000), item(role="x" * 10_000)):
-        with pytest.raises(CallRefused) as caught:
-            read_call(body)
-        assert len(caught.value.message) < 250
+    with pytest.raises(CallRefused) as caught:
+        read_call(item(role="x" * 10_000))
+    assert len(caught.value.message) < 250
 
 
 def test_unknown_fields_are_not_looked_at() -> None:

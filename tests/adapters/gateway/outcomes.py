@@ -55,7 +55,7 @@ def assert_faithful(engine: ScriptedEngine, outcome: Outcome) -> None:
     """The log has what the engine sampled, and every delivered token trains exactly once."""
     assert recorded(outcome) == journalled(engine, outcome.closed.session_id)
     trained = Counter(
-        (span.turn_id, at - span.start)
+        (outcome.turns[span.turn_id].part_of or span.turn_id, at - span.start)
         for sample in outcome.samples
         for span in sample.turns
         for start, end in sample.loss_mask
@@ -69,9 +69,14 @@ def assert_faithful(engine: ScriptedEngine, outcome: Outcome) -> None:
             own = any(start <= span.start and span.end <= end for start, end in sample.loss_mask)
             if own and turn.logprobs is not None:
                 assert sample.logprobs[span.start : span.end].tolist() == turn.logprobs.tolist()
+    told: Counter[str] = Counter()
     for row in outcome.closed.ledger:
-        places = sum(turn_id == row.turn_id for turn_id, _ in trained)
-        assert places == row.trained
+        told[outcome.turns[row.turn_id].part_of or row.turn_id] += row.trained
+    assert +told == Counter(turn_id for turn_id, _ in trained)
+    put_behind = sum(row.untrained.get("forced", 0) for row in outcome.closed.ledger)
+    assert outcome.closed.generated - put_behind == sum(
+        len(turn.output_ids) for turn in outcome.turns.values() if turn.part_of is None
+    )
     assert outcome.closed.gaps == 0
 
 
@@ -90,6 +95,7 @@ def recorded(outcome: Outcome) -> Counter[Generated]:
             tuple(() if turn.logprobs is None else turn.logprobs.tolist()),
         )
         for turn in outcome.turns.values()
+        if turn.part_of is None
     )
 
 

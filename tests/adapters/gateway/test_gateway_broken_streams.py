@@ -4,6 +4,7 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
+import openai
 import pytest
 
 from schemas.events import Turn
@@ -64,11 +65,12 @@ def test_what_a_client_kept_of_a_broken_answer_trains(
         agent.messages = [user("Hi"), kept]
         await agent.ask(result, tools=TOOLS)
         await agent.ask(user("And now?"), tools=TOOLS)
-        outcome = await world.end(agent)
+        outcome = await world.ends(agent)
         _, part, *_ = (turns := await world.turns(agent.session_id))
         assert len(turns) == 4
         assert_first_of(part, whole)
-        assert outcome.untrained == {whole.turn_id: {"undelivered": len(whole.output_ids)}}
+        dropped = len(whole.output_ids) - len(part.output_ids)
+        assert outcome.untrained == {whole.turn_id: {"undelivered": dropped}}
         (sample,) = outcome.samples
         assert [span.turn_id for span in sample.turns] == [turn.turn_id for turn in turns[1:]]
         assert [row.attach for row in outcome.closed.ledger][1:] == ["root", "extend", "extend"]
@@ -87,7 +89,7 @@ def test_two_requests_at_once_from_one_broken_answer_record_its_part_once(tmp_pa
         await asyncio.gather(
             *(agent.send([*history, user(text)], tools=TOOLS) for text in ("One.", "Two."))
         )
-        outcome = await world.end(agent)
+        outcome = await world.ends(agent)
         turns = await world.turns(agent.session_id)
         assert len(turns) == 4
         assert outcome.closed.trained == sum(len(turn.output_ids) for turn in turns[1:])
@@ -115,11 +117,12 @@ def test_half_a_call_is_not_in_what_the_client_goes_on_from(tmp_path: Path) -> N
         (whole,) = await world.recorded(agent.session_id)
         agent.messages = [user("Hi"), kept]
         await agent.ask({"role": "tool", "tool_call_id": call["id"], "content": "ok"}, tools=TOOLS)
-        outcome = await world.end(agent)
-        assert outcome.untrained == {whole.turn_id: {"undelivered": len(whole.output_ids)}}
-        assert len(outcome.samples) == 1
+        outcome = await world.ends(agent)
         _, part, _ = await world.turns(agent.session_id)
         assert_first_of(part, whole)
+        dropped = len(whole.output_ids) - len(part.output_ids)
+        assert outcome.untrained == {whole.turn_id: {"undelivered": dropped}}
+        assert len(outcome.samples) == 1
 
     play(tmp_path, story, [calls("ls", "pwd", gap_ms=20), says("Good.")])
 
@@ -129,7 +132,7 @@ ANSWER = "The repo is about 148 MB, most of it tests and data."
 
 async def trained_tokens(world: World, agent: Agent) -> tuple[int, int]:
     """How many tokens train, and how many were sampled."""
-    outcome = await world.end(agent)
+    outcome = await world.ends(agent)
     return outcome.closed.trained, sum(len(e.ids) for e in world.engine.journal)
 
 
@@ -163,7 +166,7 @@ def test_a_cut_inside_a_token_stays_in_every_later_prompt(tmp_path: Path) -> Non
         agent.messages = [user("Hi"), {"role": "assistant", "content": "The repo is abo"}]
         await agent.ask(user("What?"))
         await agent.ask(user("And now?"))
-        outcome = await world.end(agent)
+        outcome = await world.ends(agent)
         whole, part, *later = outcome.turns.values()
         assert part.part_of == whole.turn_id
         for turn in later:
@@ -182,9 +185,61 @@ def test_blanks_that_were_held_back_behind_the_text_train_with_it(tmp_path: Path
         await agent.send([user("Hi")])
         agent.messages = [user("Hi"), {"role": "assistant", "content": "Let me look."}]
         await agent.ask(user("Stop."))
-        outcome = await world.end(agent)
+        outcome = await world.ends(agent)
         _, part, _ = outcome.turns.values()
         assert decode(part.output_ids.tolist()) == "Let me look.\n\n"
         assert part.untrained_runs is None
 
     play(tmp_path, story, [says("Let me look.\n\nIt is here."), says("Yes.")])
+
+
+def test_a_client_that_goes_on_at_once_finds_what_is_still_being_recorded(tmp_path: Path) -> None:
+    async def story(world: World) -> None:
+        agent = await world.open()
+        world.log.open.clear()
+        kept = await broken_off(world, agent, whole_calls=1)
+        agent.messages = [user("Hi"), kept]
+        result = {"role": "tool", "tool_call_id": kept["tool_calls"][0]["id"], "content": "ok"}
+        asking = asyncio.create_task(agent.ask(result, tools=TOOLS))
+        await asyncio.sleep(0.2)
+        world.log.open.set()
+        await asking
+        outcome = await world.ends(agent)
+        whole, part, _ = outcome.turns.values()
+        assert part.part_of == whole.turn_id
+        assert len(outcome.samples) == 1
+
+    play(tmp_path, story, [calls("ls", "pwd", gap_ms=20), says("Good.")])
+
+
+def test_a_part_that_the_log_did_not_take_is_recorded_when_it_is_back(tmp_path: Path) -> None:
+    async def story(world: World) -> None:
+        agent = await world.open()
+        kept = await broken_off(world, agent, whole_calls=0, letters=13)
+        (whole,) = await world.recorded(agent.session_id)
+        agent.messages = [user("Hi"), kept]
+        world.log.away = "lost"
+        with pytest.raises(openai.APIStatusError):
+            await agent.send([*agent.messages, user("Go on.")], tools=TOOLS)
+        world.log.away = None
+        await agent.ask(user("Go on."), tools=TOOLS)
+        outcome = await world.end(agent)
+        parts = [turn for turn in outcome.turns.values() if turn.part_of == whole.turn_id]
+        assert len(parts) == 1
+        (row,) = [row for row in outcome.closed.ledger if row.turn_id == parts[0].turn_id]
+        assert row.trained == len(parts[0].output_ids)
+
+    play(tmp_path, story, [says(LONG, gap_ms=20), says("Good."), says("Good.")])
+
+
+def test_parts_use_up_no_turns(tmp_path: Path) -> None:
+    async def story(world: World) -> None:
+        agent = await world.open(budgets={"turns": 3})
+        await agent.send([user("Hi")])
+        agent.messages = [user("Hi"), {"role": "assistant", "content": ANSWER[:11]}]
+        await agent.ask(user("Go on."))
+        await agent.ask(user("And now?"))
+        outcome = await world.ends(agent)
+        assert len(outcome.turns) == 4
+
+    play(tmp_path, story, [says(ANSWER), says("Good."), says("Done.")])

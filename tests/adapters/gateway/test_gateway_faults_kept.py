@@ -84,7 +84,8 @@ def assert_part_trains(outcome: Outcome, text: str) -> tuple[Turn, Turn]:
     length = len(part.output_ids)
     assert 0 < length < len(whole.output_ids)
     assert part.output_ids.tolist() == whole.output_ids.tolist()[:length]
-    assert outcome.untrained == {whole.turn_id: {"undelivered": len(whole.output_ids)}}
+    dropped = len(whole.output_ids) - len(part.output_ids)
+    assert outcome.untrained == {whole.turn_id: {"undelivered": dropped}}
     (sample,) = outcome.samples
     assert [span.turn_id for span in sample.turns] == [part.turn_id, *(t.turn_id for t in more)]
     assert sample.trained == sum(len(turn.output_ids) for turn in (part, *more))

@@ -264,7 +264,7 @@ async def a_text_that_the_user_interrupts_trains_as_far_as_it_came(
 ) -> None:
     kept = await interrupted(talker, "text")
     thought, text = kept["content"]
-    text["text"] = text["text"][:12]
+    text["text"] = text["text"][:13]
     assert thought["signature"]
     await goes_on_from(world, talker, kept)
 
@@ -275,7 +275,7 @@ async def a_thought_that_the_user_interrupts_trains_as_far_as_it_came(
 ) -> None:
     kept = await interrupted(talker, "thinking")
     (thought,) = kept["content"]
-    thought["thinking"] = thought["thinking"][:12]
+    thought["thinking"] = thought["thinking"][:13]
     await goes_on_from(world, talker, kept)
 
 
@@ -290,7 +290,8 @@ async def goes_on_from(world: World, talker: Talker, kept: dict[str, Any]) -> No
     length = len(part.output_ids)
     assert 0 < length < len(whole.output_ids)
     assert part.output_ids.tolist() == whole.output_ids.tolist()[:length]
-    assert outcome.untrained == {whole.turn_id: {"undelivered": len(whole.output_ids)}}
+    dropped = len(whole.output_ids) - len(part.output_ids)
+    assert outcome.untrained == {whole.turn_id: {"undelivered": dropped}}
     (sample,) = outcome.samples
     assert [s.turn_id for s in sample.turns] == [turn.turn_id for turn in (part, *others)]
     assert sample.trained == sum(len(turn.output_ids) for turn in (part, *others))

@@ -245,7 +245,8 @@ async def the_finished_items_of_a_stream_that_breaks_in_a_call_train(
     length = len(part.output_ids)
     assert 0 < length < len(whole.output_ids)
     assert part.output_ids.tolist() == whole.output_ids.tolist()[:length]
-    assert outcome.untrained == {whole.turn_id: {"undelivered": len(whole.output_ids)}}
+    dropped = len(whole.output_ids) - len(part.output_ids)
+    assert outcome.untrained == {whole.turn_id: {"undelivered": dropped}}
     (sample,) = outcome.samples
     assert [s.turn_id for s in sample.turns] == [turn.turn_id for turn in (part, *others)]
     assert sample.trained == sum(len(turn.output_ids) for turn in (part, *others))
