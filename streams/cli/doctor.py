@@ -17,6 +17,7 @@ from streams.cli.finding import Finding, note, table
 _LATER = {
     "streams.cli.doctor_places": "log and ports",
     "streams.cli.doctor_tokenizer": "tokenizer",
+    "streams.cli.doctor_engine": "engine",
 }
 
 
@@ -32,8 +33,13 @@ _LATER = {
     metavar="LOG",
     help="`kafka`, or the file of an embedded log; else what TURNSTREAM_LOG says.",
 )
-def doctor(tokenizer: Path | None, log: str | None) -> None:
-    """Check installation, log, ports and tokenizer; say what to change.
+@click.option(
+    "--engine",
+    metavar="URL",
+    help="Of SGLang or vLLM; some tokens are sampled. `sglang:URL` or `vllm:URL` says which it is.",
+)
+def doctor(tokenizer: Path | None, log: str | None, engine: str | None) -> None:
+    """Check installation, log, ports, tokenizer and engine; say what to change.
 
     Exit code 1 if anything failed. Settings come from TURNSTREAM_* variables.
     """
@@ -42,10 +48,11 @@ def doctor(tokenizer: Path | None, log: str | None) -> None:
     sound = all(finding.state != "FAIL" for finding in findings)
     for name, what in _LATER.items():
         if not sound:
-            findings.append(note(what, "not tried: the installation comes first"))
+            if what != "engine" or engine is not None:
+                findings.append(note(what, "not tried: the installation comes first"))
             continue
         module: Any = importlib.import_module(name)
-        found: list[Finding] = module.findings(tokenizer=tokenizer, log=log)
+        found: list[Finding] = module.findings(tokenizer=tokenizer, log=log, engine=engine)
         findings += found
     click.echo(table(findings))
     sys.exit(any(finding.state == "FAIL" for finding in findings))

@@ -23,7 +23,7 @@ _OURS = {"gateway": ("draining", "gateway"), "metrics": ("partitions", "processo
 """What the health page behind a port of ours holds, and who serves it."""
 
 
-def findings(*, tokenizer: Path | None, log: str | None) -> list[Finding]:
+def findings(*, tokenizer: Path | None, log: str | None, engine: str | None) -> list[Finding]:
     """Of the places that the settings name."""
     try:
         settings = chosen_settings(log)

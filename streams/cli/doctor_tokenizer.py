@@ -11,7 +11,7 @@ from streams.cli.serving import installed_tokenizer, open_renderer
 from streams.errors import BadSetting
 
 
-def findings(*, tokenizer: Path | None, log: str | None) -> list[Finding]:
+def findings(*, tokenizer: Path | None, log: str | None, engine: str | None) -> list[Finding]:
     """Of the folder that was named, else of one that happens to be installed."""
     folder = tokenizer or installed_tokenizer()
     if folder is None:

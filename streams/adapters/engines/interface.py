@@ -28,6 +28,18 @@ class EngineError(TurnstreamError):
         self.retryable = retryable
 
 
+class NoLogprobs(EngineError):
+    """A token came without a logprob of its own."""
+
+
+class WrongEngine(EngineError):
+    """Somebody answers at that address, but not the engine that was named."""
+
+    def __init__(self, message: str) -> None:
+        """Asking again would not mend it."""
+        super().__init__(message, retryable=False)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sampling:
     """How tokens are drawn."""
@@ -58,6 +70,20 @@ class Generation:
     """Requests with the same key should reach the same replica, whose cache has the prefix."""
     input_ids: Ids
     sampling: Sampling
+    routed_experts: bool = False
+    """Ask which experts computed each sampled token; engines that cannot tell give none."""
+    echo: bool = False
+    """Ask for the prompt as the engine has it; for checks alone, it costs the whole prompt."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Experts:
+    """Experts by number, of the pass that sampled each token."""
+
+    dtype: Literal["int8", "int16", "int32", "int64", "uint8"]
+    shape: tuple[int, ...]
+    """The first dimension is the number of sampled tokens; layers and choices may be one."""
+    data: bytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,6 +98,14 @@ class Tokens:
     """Set on the last."""
     stop_reason: str | None = None
     """The engine's own word for it."""
+    weight_runs: tuple[tuple[int | None, int], ...] | None = None
+    """On the last: `(version, tokens)` over the whole generation, instead of what was said before.
+
+    For engines that tell at the end; None as a version: the engine's label is no number."""
+    routed_experts: Experts | None = None
+    """On the last, if asked for: of the whole generation."""
+    prompt_ids: tuple[int, ...] | None = None
+    """If asked for, on the first that has it."""
 
 
 class Engine(Protocol):

@@ -3,6 +3,7 @@
 Invariant: one finite logprob for each id; runs of weight versions cover every id or are not given.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -21,8 +22,8 @@ class Sampled:
     """The highest that the model may sample."""
     ids: list[int] = field(default_factory=list)
     logprobs: list[float] = field(default_factory=list)
-    versions: list[tuple[int, int]] = field(default_factory=list)
-    unversioned: bool = False
+    versions: list[tuple[int | None, int]] = field(default_factory=list)
+    """Runs; None: not told."""
     weight_label: str | None = None
     finish: Finish | None = None
     stop_reason: str | None = None
@@ -38,14 +39,9 @@ class Sampled:
         self.logprobs += tokens.logprobs
         self.weight_label = tokens.weight_label or self.weight_label
         self.finish, self.stop_reason = tokens.finish, tokens.stop_reason
-        if not tokens.ids:
-            return
-        if tokens.weight_version is None:
-            self.unversioned = True
-        elif self.versions and self.versions[-1][0] == tokens.weight_version:
-            self.versions[-1] = (tokens.weight_version, self.versions[-1][1] + len(tokens.ids))
-        else:
-            self.versions.append((tokens.weight_version, len(tokens.ids)))
+        self._run(tokens.weight_version, len(tokens.ids))
+        if tokens.weight_runs is not None:
+            self._rewrite(tokens.weight_runs)
 
     @property
     def output_ids(self) -> Ids:
@@ -60,7 +56,29 @@ class Sampled:
     @property
     def weight_versions(self) -> list[tuple[int, int]] | None:
         """Runs, if every token has one."""
-        return self.versions if self.versions and not self.unversioned else None
+        told = [(version, count) for version, count in self.versions if version is not None]
+        return told if told and len(told) == len(self.versions) else None
+
+    def _run(self, version: int | None, count: int) -> None:
+        if not count:
+            return
+        if self.versions and self.versions[-1][0] == version:
+            count += self.versions.pop()[1]
+        self.versions.append((version, count))
+
+    def _rewrite(self, runs: Sequence[tuple[int | None, int]]) -> None:
+        """What the last generation says at its end of all its tokens."""
+        rest = sum(count for _, count in runs)
+        if rest > len(self.ids):
+            wrong = f"{rest} tokens in its weight versions, {len(self.ids)} came"
+            raise EngineError(f"the engine gave {wrong}", retryable=False)
+        while rest:
+            version, count = self.versions.pop()
+            if count > rest:
+                self.versions.append((version, count - rest))
+            rest -= min(count, rest)
+        for version, count in runs:
+            self._run(version, count)
 
 
 def _check(tokens: Tokens, ids_max: int) -> None:

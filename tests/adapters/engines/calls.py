@@ -8,8 +8,13 @@ from typing import Any
 import numpy as np
 from tokenizers import Tokenizer
 
-from streams.adapters.engines.interface import EngineError, Generation, Sampling, Tokens
-from streams.adapters.engines.scripted import ScriptedEngine
+from streams.adapters.engines.interface import (
+    Engine,
+    EngineError,
+    Generation,
+    Sampling,
+    Tokens,
+)
 from tests.drift.qwen3 import tokenizer_folder
 
 
@@ -71,10 +76,11 @@ class Came:
         return self.chunks[-1].stop_reason
 
 
-async def heard(engine: ScriptedEngine, generation: Generation, most: int = 10_000) -> Came:
+async def heard(engine: Engine, generation: Generation, most: int = 10_000) -> Came:
     """Listen to the end, to an error, or until so many chunks have come."""
     came = Came()
-    async with contextlib.aclosing(engine.generate(generation)) as stream:
+    answer: Any = engine.generate(generation)
+    async with contextlib.aclosing(answer) as stream:
         try:
             async for tokens in stream:
                 came.chunks.append(tokens)

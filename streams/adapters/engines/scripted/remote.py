@@ -12,7 +12,7 @@ from typing import Any, Literal
 import aiohttp
 import msgspec
 
-from streams.adapters.engines.interface import EngineError, Finish, Generation, Tokens
+from streams.adapters.engines.interface import EngineError, Finish, Generation, Tokens, WrongEngine
 
 _TIMEOUT = aiohttp.ClientTimeout(total=None, sock_connect=5.0, sock_read=300.0)
 _QUESTION = aiohttp.ClientTimeout(total=5.0)
@@ -20,7 +20,7 @@ _OK, _REFUSED = 200, 503
 _DETAIL_CHARS_MAX = 500
 
 
-class NotScripted(EngineError):
+class NotScripted(WrongEngine):
     """Somebody answers at that address, but no scripted engine."""
 
 
@@ -108,10 +108,7 @@ class RemoteScriptedEngine:
         except (aiohttp.ClientError, TimeoutError):
             return False
         if response.status not in {_OK, _REFUSED} or body:
-            raise NotScripted(
-                f"{self._url}: status {response.status}, this is no scripted engine",
-                retryable=False,
-            )
+            raise NotScripted(f"{self._url}: status {response.status}, this is no scripted engine")
         return response.status == _OK
 
     async def close(self) -> None:

@@ -1,0 +1,292 @@
+"""An engine behind one or several addresses: connections, routing, retries; the wire is given.
+
+    generate ──► home of the session ──► POST ──► events ──► the wire's answer ──► Tokens
+                 next address, same id, if the connection failed and nothing had come
+
+The wire knows an engine's paths, fields and words; nothing of it is known here.
+
+Invariant: a request is sent again only after a failed connection, and never after a token of it
+was given; an answer that stops without a finish is an error, never a short answer; every wait
+is bounded.
+"""
+
+import asyncio
+import contextlib
+import itertools
+from collections import OrderedDict
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+from typing import Any, Literal, Protocol
+
+import aiohttp
+import msgspec
+
+from streams.adapters.engines.interface import EngineError, Generation, Tokens, WrongEngine
+from streams.adapters.engines.routing import Replicas
+
+READ_S = 300.0
+"""Between two signs of life of an answer: a queue and a long prompt come before the first."""
+_CONNECT_S = 5.0
+_QUESTION = aiohttp.ClientTimeout(total=5.0)
+_ATTEMPTS = 4
+_PAUSE_S = 0.1
+"""Times the number of the attempt."""
+_DRAIN_S = 0.5
+"""For the rest of a finished answer: then its connection can be used again."""
+_LINE_BYTES_MAX = 256 * 1024 * 1024
+_DETAIL_CHARS_MAX = 500
+_PLACES_MAX = 10_000
+_OK, _SERVER_ERROR = 200, 500
+_PASSING = {408, 425, 429}
+"""Refusals that time mends, besides those that are the server's own fault."""
+
+
+class _Lost(Exception):
+    """The connection could not be made, or broke."""
+
+
+class Answer(Protocol):
+    """Reads one answer, event by event."""
+
+    def tokens(self, event: bytes) -> Tokens | None:
+        """What an event says, if anything.
+
+        Raises:
+            EngineError: it tells of a failure, or cannot be understood.
+        """
+        ...
+
+
+class Wire(Protocol):
+    """How an engine is spoken to."""
+
+    @property
+    def kind(self) -> str:
+        """Its name, in words to people."""
+        ...
+
+    @property
+    def generate_path(self) -> str: ...
+
+    @property
+    def abort_path(self) -> str: ...
+
+    @property
+    def signs(self) -> Mapping[str, str | None]:
+        """Paths that answer when it is ready, with a field that no other server's has."""
+        ...
+
+    def body(self, generation: Generation) -> dict[str, Any]: ...
+
+    def headers(self, generation: Generation) -> dict[str, str]: ...
+
+    def answer(self, generation: Generation) -> Answer: ...
+
+    def abort_body(self, request_id: str) -> dict[str, Any]: ...
+
+    def is_twin(self, message: str) -> bool:
+        """Whether it refused a request because it has one with the same id."""
+        ...
+
+
+class HttpEngine:
+    """An engine at addresses."""
+
+    def __init__(
+        self,
+        wire: Wire,
+        addresses: Sequence[str],
+        *,
+        logprobs: Literal["processed", "raw"] = "processed",
+        read_s: float = READ_S,
+    ) -> None:
+        """Nothing is asked yet."""
+        self._read_s = read_s
+        self._timeout = aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_S, sock_read=read_s)
+        self.wire = wire
+        self.replicas = Replicas(addresses)
+        self._logprobs = logprobs
+        self._client: aiohttp.ClientSession | None = None
+        self._places: OrderedDict[str, str] = OrderedDict()
+
+    @property
+    def name(self) -> str:
+        return f"{self.wire.kind} at {', '.join(self.replicas.addresses)}"
+
+    @property
+    def logprobs(self) -> Literal["processed", "raw"]:
+        return self._logprobs
+
+    @property
+    def forces_calls(self) -> bool:
+        return False
+
+    async def generate(self, generation: Generation) -> AsyncGenerator[Tokens, None]:
+        """Tokens as they come.
+
+        Raises:
+            EngineError: the engine says so, is away, or stops in the middle.
+        """
+        body = msgspec.json.encode(self.wire.body(generation))
+        order = self.replicas.order(generation.routing_key)
+        given = False
+        for attempt, address in enumerate(itertools.islice(itertools.cycle(order), _ATTEMPTS)):
+            await asyncio.sleep(_PAUSE_S * attempt)
+            self._remember(generation.request_id, address)
+            last = attempt == _ATTEMPTS - 1
+            try:
+                async with contextlib.aclosing(self._once(address, generation, body)) as stream:
+                    async for tokens in stream:
+                        given = True
+                        yield tokens
+                self._places.pop(generation.request_id, None)
+                return
+            except _Lost as error:
+                self.replicas.failed(address)
+                if given or last:
+                    raise self._error(address, str(error)) from error.__cause__
+            except EngineError as error:
+                if given or last or not attempt or not self.wire.is_twin(str(error)):
+                    raise
+                # What a broken connection left behind is in the way of the same request.
+                await self.abort(generation.request_id)
+
+    async def abort(self, request_id: str) -> None:
+        """Stop a generation; an engine that is away has none."""
+        address = self._places.get(request_id)
+        if address is None:
+            return
+        body = msgspec.json.encode(self.wire.abort_body(request_id))
+        with contextlib.suppress(aiohttp.ClientError, TimeoutError):
+            async with self._http.post(
+                address + self.wire.abort_path, data=body, headers=_JSON, timeout=_QUESTION
+            ):
+                pass
+
+    async def ready(self) -> bool:
+        """Whether any of it answers.
+
+        Raises:
+            WrongEngine: somebody else answers at one of the addresses.
+        """
+        asked = (self._is_ready(address) for address in self.replicas.addresses)
+        return any(await asyncio.gather(*asked))
+
+    async def close(self) -> None:
+        if self._client is not None:
+            await self._client.close()
+
+    @property
+    def _http(self) -> aiohttp.ClientSession:
+        # Made when it is first used: it belongs to the event loop that runs then.
+        if self._client is None:
+            self._client = aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0))
+        return self._client
+
+    async def _once(
+        self, address: str, generation: Generation, body: bytes
+    ) -> AsyncGenerator[Tokens, None]:
+        answer = self.wire.answer(generation)
+        headers = {**_JSON, **self.wire.headers(generation)}
+        url = address + self.wire.generate_path
+        try:
+            async with self._http.post(
+                url, data=body, headers=headers, timeout=self._timeout
+            ) as response:
+                self.replicas.answered(address)
+                if response.status != _OK:
+                    raise await self._refusal(address, response)
+                async for event in _events(response.content):
+                    tokens = self._read(address, answer, event)
+                    if tokens is None:
+                        continue
+                    if tokens.finish is not None:
+                        await _drain(response)
+                        yield tokens
+                        return
+                    yield tokens
+        except aiohttp.SocketTimeoutError as error:
+            raise self._error(address, f"no sign of life for {self._read_s:g} s") from error
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            raise _Lost(f"{type(error).__name__}: {error}") from error
+        raise self._error(address, "the answer stops in the middle")
+
+    def _read(self, address: str, answer: Answer, event: bytes) -> Tokens | None:
+        try:
+            return answer.tokens(event)
+        except msgspec.DecodeError as error:
+            raise self._error(address, f"cannot be understood: {error}", retryable=False) from error
+        except EngineError as error:
+            what = f"{self.wire.kind} at {address}: {error}"
+            raise type(error)(what, retryable=error.retryable) from error
+
+    async def _refusal(self, address: str, response: aiohttp.ClientResponse) -> EngineError:
+        text = (await response.content.read(_DETAIL_CHARS_MAX)).decode(errors="replace")
+        status = response.status
+        return self._error(address, f"status {status}: {text}", retryable=is_passing(status))
+
+    async def _is_ready(self, address: str) -> bool:
+        for path, field in self.wire.signs.items():
+            try:
+                async with self._http.get(address + path, timeout=_QUESTION) as response:
+                    body = await response.read()
+            except (aiohttp.ClientError, TimeoutError, OSError):
+                return False
+            if is_passing(response.status):
+                return False
+            if response.status != _OK or (field is not None and not _has(body, field)):
+                what = f"status {response.status} for {path}, this is no {self.wire.kind}"
+                raise WrongEngine(f"{address}: {what}")
+        return True
+
+    def _remember(self, request_id: str, address: str) -> None:
+        self._places[request_id] = address
+        self._places.move_to_end(request_id)
+        if len(self._places) > _PLACES_MAX:
+            self._places.popitem(last=False)
+
+    def _error(self, address: str, what: str, *, retryable: bool = True) -> EngineError:
+        return EngineError(f"{self.wire.kind} at {address}: {what}", retryable=retryable)
+
+
+_JSON = {"content-type": "application/json"}
+
+
+def is_passing(status: int) -> bool:
+    """Whether a request with that status may succeed later."""
+    return status >= _SERVER_ERROR or status in _PASSING
+
+
+def weight_version(label: str | None) -> int | None:
+    """The number that an engine's label is, if it is one."""
+    if label is None or not (label.isascii() and label.isdecimal()):
+        return None
+    return int(label) if len(label) < len(str(2**63)) else None
+
+
+def _has(body: bytes, field: str) -> bool:
+    with contextlib.suppress(msgspec.DecodeError):
+        return field in msgspec.json.decode(body, type=dict[str, Any])
+    return False
+
+
+async def _drain(response: aiohttp.ClientResponse) -> None:
+    with contextlib.suppress(aiohttp.ClientError, TimeoutError, OSError):
+        async with asyncio.timeout(_DRAIN_S):
+            await response.content.read()
+
+
+async def _events(content: aiohttp.StreamReader) -> AsyncIterator[bytes]:
+    """The data of each event; both engines write one line of JSON."""
+    rest = bytearray()
+    async for chunk in content.iter_any():
+        rest += chunk
+        if b"\n" not in chunk:
+            if len(rest) > _LINE_BYTES_MAX:
+                raise EngineError(f"a line of more than {_LINE_BYTES_MAX} bytes", retryable=False)
+            continue
+        *whole, tail = rest.split(b"\n")
+        rest = tail
+        for line in whole:
+            data = line.removeprefix(b"data:").strip()
+            if line.startswith(b"data:") and data != b"[DONE]":
+                yield bytes(data)

@@ -1,0 +1,76 @@
+"""Whether an engine gives what a turn is recorded from: its ids, its logprobs, its versions.
+
+    URL ──► which engine it is ──► some short answers at each address ──► rows of the table
+
+Invariant: it samples a few hundred tokens at most, and changes nothing.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from pathlib import Path
+
+from streams.adapters.engines.interface import WrongEngine
+from streams.adapters.engines.routing import addresses_of
+from streams.cli.engine_checks import ADVICE, check
+from streams.cli.finding import Finding, failed, note
+from streams.cli.serving import SERVED, open_renderer, open_served
+from streams.errors import BadSetting
+
+_PROMPT = tuple(range(100, 116))
+"""Ids that every vocabulary has; what they say does not matter."""
+_TEXT = "Once upon a time there was"
+_START = "start it, or name another address"
+
+
+def findings(*, tokenizer: Path | None, log: str | None, engine: str | None) -> list[Finding]:
+    """Of the engine that was named, if one was."""
+    if engine is None:
+        return []
+    if engine.partition(":")[0] not in {*SERVED, "http", "https"}:
+        return [note("engine", f"{engine}: nothing to try, it is not served by others")]
+    try:
+        return asyncio.run(_all(engine, _prompt(tokenizer)))
+    except BadSetting as error:
+        return [failed("engine", str(error), "give URL, `sglang:URL` or `vllm:URL`")]
+
+
+async def _all(name: str, prompt: Sequence[int]) -> list[Finding]:
+    found: list[Finding] = []
+    kind = name.partition(":")[0]
+    several = open_served(name).replicas.addresses if kind in SERVED else addresses_of(name)
+    for address in several:
+        kinds = [kind] if kind in SERVED else list(SERVED)
+        rows = await _one(address, kinds, prompt)
+        if len(several) > 1:
+            place = address.partition("//")[2]
+            rows = [
+                Finding(f"{row.name} of {place}", row.state, row.detail, row.change) for row in rows
+            ]
+        found += rows
+    return found
+
+
+async def _one(address: str, kinds: Sequence[str], prompt: Sequence[int]) -> list[Finding]:
+    """The rows of one address."""
+    wrong: list[str] = []
+    for kind in kinds:
+        engine = SERVED[kind]([address])
+        try:
+            if not await engine.ready():
+                return [failed("engine", f"{address}: no answer", _START)]
+            return await check(engine, prompt, ADVICE[kind])
+        except WrongEngine as error:
+            wrong.append(str(error))
+        finally:
+            await engine.close()
+    what = wrong[0] if len(wrong) == 1 else f"{address}: neither SGLang nor vLLM answers there"
+    return [failed("engine", what, "name the address of the engine's own server")]
+
+
+def _prompt(tokenizer: Path | None) -> Sequence[int]:
+    if tokenizer is None:
+        return _PROMPT
+    try:
+        return tuple(open_renderer(tokenizer).backend.encode(_TEXT, add_special_tokens=False).ids)
+    except BadSetting:
+        return _PROMPT  # The tokenizer's own rows tell.

@@ -1,0 +1,229 @@
+"""`turnstream doctor --engine` sees each fault of an engine and says what to change."""
+
+import asyncio
+import threading
+from collections.abc import Iterator
+from contextlib import AsyncExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiohttp import web
+
+from streams.cli import doctor_engine
+from streams.cli.engine_checks import ADVICE, check
+from streams.cli.finding import Finding
+from tests.adapters.engines.standins.kinds import EACH, KINDS, Kind, Stand, stand, tried
+from tests.adapters.engines.standins.model import VOCABULARY, SmallModel
+from tests.adapters.engines.standins.serving import StandIn, standing
+from tests.adapters.engines.standins.sglang import StandInSglang
+from tests.adapters.engines.standins.vllm import StandInVllm
+from tests.cli.test_doctor import doctor, rows
+from tests.kafka.broker import free_port
+
+ROWS = ["engine", "ids", "logprobs", "logprobs of", "cut tails", "stop token", "abort"]
+ROWS += ["weight version", "routed experts"]
+
+
+async def findings(at: Stand, kind: Kind) -> dict[str, Finding]:
+    at.model.gap_s = at.model.gap_s or 0.002
+    found = await check(at.engine, tuple(range(100, 116)), ADVICE[kind.name])
+    return {finding.name: finding for finding in found}
+
+
+@EACH
+def test_where_all_is_well_every_row_says_so(kind: Kind) -> None:
+    async def story(at: Stand) -> None:
+        at.server.faults.experts = (3, 2)
+        found = await findings(at, kind)
+        assert list(found) == ROWS
+        assert {finding.state for finding in found.values()} == {"ok"}
+        assert found["weight version"].detail == "7"
+        assert found["ids"].detail == "16 in, the same 16 computed, 8 out"
+
+    tried(kind, story)
+
+
+FAULTS: dict[str, tuple[dict[str, Any], str, str, str]] = {
+    "a token before the prompt": ({"adds_token": True}, "ids", "FAIL", "computed 17"),
+    "one logprob too few": ({"drops_logprob": True}, "logprobs", "FAIL", "logprobs for"),
+    "logprobs of other tokens": ({"others_logprobs": True}, "logprobs", "FAIL", "or of others"),
+    "no logprob": ({"null_logprob": True}, "logprobs", "FAIL", "no logprob for token"),
+    "the stop token is cut off": ({"trims_stop": True}, "stop token", "FAIL", "cut off: 0 ids"),
+    "no abort": ({"ignores_abort": True}, "abort", "FAIL", "to all 512 tokens"),
+    "no version": ({"no_version": True}, "weight version", "note", "'default' is no whole number"),
+    "no experts": ({}, "routed experts", "note", "none are told"),
+    "experts that do not fit": (
+        {"experts": (3, 2), "experts_short": True},
+        "routed experts",
+        "FAIL",
+        "routed experts",
+    ),
+    "refusals": ({"refuses": 500}, "answer", "FAIL", "status 500"),
+    "a break": ({"breaks_after": 2}, "answer", "FAIL", "SGLang at|vLLM at"),
+}
+
+
+@EACH
+@pytest.mark.parametrize(("faults", "row", "state", "says"), FAULTS.values(), ids=FAULTS)
+def test_a_fault_is_found(
+    kind: Kind, faults: dict[str, Any], row: str, state: str, says: str
+) -> None:
+    async def story(at: Stand) -> None:
+        for name, value in faults.items():
+            setattr(at.server.faults, name, value)
+        found = await findings(at, kind)
+        assert found[row].state == state
+        assert any(part in found[row].detail for part in says.split("|"))
+        assert found[row].change
+        failed = {finding.name for finding in found.values() if finding.state == "FAIL"}
+        assert failed == ({row} if state == "FAIL" else set())
+
+    tried(kind, story)
+
+
+@EACH
+def test_raw_logprobs_are_told_from_those_of_the_distribution(kind: Kind) -> None:
+    async def story(at: Stand) -> None:
+        at.model.told = "raw"
+        found = await findings(at, kind)
+        assert found["logprobs of"].state == "FAIL"
+        assert found["logprobs of"].detail.startswith("raw, ")
+        assert found["logprobs of"].change == ADVICE[kind.name].raw
+
+    tried(kind, story)
+
+
+@EACH
+def test_answers_that_end_at_once_are_told_from_none(kind: Kind) -> None:
+    async def story(at: Stand) -> None:
+        at.model.ends = frozenset(range(VOCABULARY))
+        found = await findings(at, kind)
+        assert (found["abort"].state, found["abort"].change) == ("note", "run it again")
+        at.server.faults.trims_stop = True
+        found = await findings(at, kind)
+        assert list(found) == ["engine", "ids"]
+        assert (found["ids"].state, found["ids"].detail) == ("FAIL", "no id came")
+
+    tried(kind, story)
+
+
+def test_logprobs_that_do_not_count_the_cut_are_noted() -> None:
+    async def story(at: Stand) -> None:
+        at.model.told = "tempered"
+        found = await findings(at, KINDS["sglang"])
+        assert found["logprobs of"].state == "ok"
+        assert found["cut tails"].state == "note"
+        assert "leave top_p" in found["cut tails"].change
+
+    tried(KINDS["sglang"], story)
+
+
+def test_a_server_without_the_endpoint_says_how_to_start_it() -> None:
+    async def work() -> dict[str, Finding]:
+        kind = Kind("vllm", lambda m: StandInVllm(m, scale_out=False), KINDS["vllm"].engine)
+        async with stand(kind) as at:
+            return await findings(at, kind)
+
+    found = asyncio.run(work())
+    assert found["answer"].state == "FAIL"
+    assert "--enable-scale-out" in found["answer"].change
+
+
+def looked_at(engine: str) -> dict[str, Finding]:
+    """What the command would print of it."""
+    found = doctor_engine.findings(tokenizer=None, log=None, engine=engine)
+    return {finding.name: finding for finding in found}
+
+
+@contextmanager
+def serving(*servers: StandIn) -> Iterator[tuple[str, ...]]:
+    """Stand-ins in a thread of their own, for a command that is a process."""
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever)
+    stack = AsyncExitStack()
+    thread.start()
+    try:
+        entered = asyncio.run_coroutine_threadsafe(
+            stack.enter_async_context(standing(*servers)), loop
+        )
+        yield entered.result(30)
+    finally:
+        asyncio.run_coroutine_threadsafe(stack.aclose(), loop).result(30)
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join(30)
+        loop.close()
+
+
+def slow() -> SmallModel:
+    model = SmallModel()
+    model.gap_s = 0.002
+    return model
+
+
+def test_the_command_prints_a_table_and_fails_with_it(tmp_path: Path) -> None:
+    server = StandInSglang(slow())
+    server.faults.trims_stop = True
+    with serving(server) as (url,):
+        ran = doctor("--log", tmp_path / "new.db", "--engine", url)
+    assert (ran.code, ran.err) == (1, "")
+    assert set(ROWS) <= rows(ran).keys()
+    assert {name for name, state in rows(ran).items() if state == "FAIL"} == {"stop token"}
+    assert f"-> {ADVICE['sglang'].stop}" in ran.out
+
+
+def test_which_engine_answers_is_found_out() -> None:
+    with serving(StandInSglang(slow()), StandInVllm(slow())) as urls:
+        for url, name in zip(urls, ("SGLang", "vLLM"), strict=True):
+            found = looked_at(url)
+            assert list(found) == ROWS
+            assert found["engine"].detail == f"{name} at {url}"
+            assert {finding.state for finding in found.values()} == {"ok", "note"}
+
+
+def test_every_replica_is_looked_at() -> None:
+    good, bad = StandInSglang(slow()), StandInSglang(slow())
+    bad.faults.trims_stop = True
+    with serving(good, bad) as urls:
+        found = looked_at(f"sglang:{urls[0]},{urls[1]}")
+    places = [url.partition("//")[2] for url in urls]
+    assert found[f"stop token of {places[0]}"].state == "ok"
+    assert found[f"stop token of {places[1]}"].state == "FAIL"
+
+
+NOT_THERE = {
+    "nobody": ("http://127.0.0.1:{port}", "no answer", "start it"),
+    "nobody of that kind": ("vllm:http://127.0.0.1:{port}", "no answer", "start it"),
+    "no address": ("sglang:here", "no address", "give URL"),
+}
+
+
+@pytest.mark.parametrize(("engine", "says", "change"), NOT_THERE.values(), ids=NOT_THERE)
+def test_an_engine_that_is_not_there_is_found(engine: str, says: str, change: str) -> None:
+    found = looked_at(engine.format(port=free_port()))["engine"]
+    assert found.state == "FAIL"
+    assert says in found.detail
+    assert found.change.startswith(change)
+
+
+def test_another_server_is_found() -> None:
+    with serving(StandInVllm(slow())) as (url,):
+        found = looked_at(f"sglang:{url}")["engine"]
+    assert found.state == "FAIL"
+    assert "this is no SGLang" in found.detail
+
+
+def test_where_neither_answers_that_is_said() -> None:
+    class Nothing(StandIn):
+        def routes(self) -> list[web.RouteDef]:
+            return []
+
+    with serving(Nothing(slow())) as (url,):
+        found = looked_at(url)["engine"]
+    assert found.state == "FAIL"
+    assert "neither SGLang nor vLLM answers there" in found.detail
+
+
+def test_a_scripted_engine_has_nothing_to_try_and_none_has_no_row() -> None:
+    assert looked_at("scripted")["engine"].state == "note"
+    assert doctor_engine.findings(tokenizer=None, log=None, engine=None) == []
