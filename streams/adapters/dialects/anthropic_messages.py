@@ -127,7 +127,10 @@ class _Reader:
             self._asked = []
 
     def answer(self, content: str | list[Block] | None, param: str) -> None:
-        """What an assistant said. Its text was one; nothing stood between the blocks of it."""
+        """What an assistant said. Its text was one; nothing stood between the blocks of it.
+
+        Neighbouring messages are one turn, as the API has it: some clients keep one a block.
+        """
         self.end_question()
         texts: list[str] = []
         thoughts: list[str] = []
@@ -151,9 +154,13 @@ class _Reader:
             message["reasoning_content"] = "".join(thoughts)
         if calls:
             message["tool_calls"] = calls
-        if any(carriers):
-            given = dict.fromkeys(text for text in carriers if text)
-            self.carriers[len(self.messages)] = tuple(given)
+        before = self.messages[-1] if self.messages else None
+        if before is not None and before["role"] == "assistant":
+            message = _one_turn(self.messages.pop(), message)
+        place = len(self.messages)
+        given = dict.fromkeys(text for text in (*self.carriers.get(place, ()), *carriers) if text)
+        if given:
+            self.carriers[place] = tuple(given)
         self._add(message)
 
     def _add(self, message: Message) -> None:
@@ -178,6 +185,18 @@ class _Reader:
         if name:
             message["name"] = name
         self._add(message)
+
+
+def _one_turn(first: Message, second: Message) -> Message:
+    """Two messages of an assistant, with nobody between them."""
+    message: Message = {"role": "assistant", "content": first["content"] + second["content"]}
+    thought = first.get("reasoning_content", "") + second.get("reasoning_content", "")
+    if thought:
+        message["reasoning_content"] = thought
+    calls = [*first.get("tool_calls", ()), *second.get("tool_calls", ())]
+    if calls:
+        message["tool_calls"] = calls
+    return message
 
 
 def _without_billing(text: str) -> str:

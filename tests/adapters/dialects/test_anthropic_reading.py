@@ -244,9 +244,9 @@ CONVERSATIONS: dict[str, tuple[list[dict[str, Any]], list[dict[str, Any]]]] = {
             {"role": "assistant", "content": "Let me see.\n\nDone.", "tool_calls": [LS]},
         ],
     ),
-    "two answers side by side stay two": (
+    "what an assistant says side by side is one turn": (
         [USER, assistant("one"), assistant("two")],
-        [USER, {"role": "assistant", "content": "one"}, {"role": "assistant", "content": "two"}],
+        [USER, {"role": "assistant", "content": "onetwo"}],
     ),
     "input that was no JSON is the text it was": (
         [assistant(called({"__unparsedToolInput": {"raw": '{"a": ', "len": 6}}))],

@@ -243,6 +243,18 @@ async def an_answer_without_calls_is_known_by_its_signature(world: World, talker
     assert [one, three] in [[span.turn_id for span in s.turns] for s in outcome.samples]
 
 
+@STAGE.scene(calls("ls", "pwd", text="Look.", reasoning="Hm."), says("Done."))
+async def a_client_that_keeps_a_message_for_each_block_loses_nothing(
+    world: World, talker: Talker
+) -> None:
+    said = await talker.ask(user("Look."))
+    message = plain(said.native[0])
+    talker.history[-1] = [{**message, "content": [block]} for block in message["content"]]
+    await talker.run_tools(said)
+    outcome = await world.ends_whole(talker.agent)
+    assert len(outcome.samples) == 1
+
+
 SLOWLY: dict[str, Any] = {"chunks": (16,), "gap_ms": 10_000}
 """So much comes at once that the rest never does."""
 LONG = "One two three four five six seven eight nine ten eleven twelve."
