@@ -116,9 +116,9 @@ def test_calls_may_be_dropped_behind_the_text() -> None:
     turn = session.turn(OPENING, TWO, TWO_SAID)
     built = session.build([*OPENING, said("Two.", THOUGHT), NEXT])
     kept = stock().decode(built.ids[turn.prompt_len : built.kept_ids].tolist())
-    assert kept == f"<think>\n{THOUGHT}\n</think>\n\nTwo"
     # The model sampled `.` and the newline before the call as one token.
-    assert stock().decode(built.suffix_ids.tolist()) == f".{FOLLOWED}"
+    assert kept == f"<think>\n{THOUGHT}\n</think>\n\nTwo.\n"
+    assert stock().decode(built.suffix_ids.tolist()) == FOLLOWED
 
 
 def test_an_answer_may_be_broken_off_in_its_thought() -> None:
