@@ -21,6 +21,8 @@ from streams.log.interface import Entry, Log
 LOOK_BACK = 10_000
 """Entries before the start, over all partitions: about 200 MB, read once."""
 _WAIT_S = 5.0
+_REST_S = 0.1
+"""Between two looks: under load many entries are met at once instead of one by one."""
 _AGAIN_S = (0.2, 5.0)
 
 
@@ -86,5 +88,7 @@ class Follower:
                 for entry in await reader.next_batch(_WAIT_S):
                     self._meet(entry)
                 self._positions = reader.positions
+                if self._looked_back.is_set():
+                    await asyncio.sleep(_REST_S)
         finally:
             await reader.close()
