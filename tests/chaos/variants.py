@@ -36,7 +36,7 @@ from tests.chaos.oracle import Expected, Oracle
 from tests.kafka.broker import Broker
 
 WORKERS = 2
-TRIES = 3
+TRIES = 6
 DRAIN_SECONDS_MAX = 40.0
 NEVER_S = 3000.0
 Act = Callable[[Arena, Random], Awaitable[None]]
