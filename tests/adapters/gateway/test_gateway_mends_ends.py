@@ -57,8 +57,8 @@ def test_a_turn_during_which_its_session_expires_is_not_answered_whole(
     tmp_path: Path, stream: bool
 ) -> None:
     @played(
-        says("Late one.", delay_ms=3_000),
-        idle_limit_s=0.5,
+        says("Late one.", delay_ms=6_000),
+        idle_limit_s=2.0,
         processor_sweep_interval_s=0.2,
     )
     async def story(world: World) -> None:
@@ -76,8 +76,8 @@ def test_a_turn_during_which_its_session_expires_is_not_answered_whole(
 
 
 @played(
-    says("Late one.", delay_ms=2_000),
-    idle_limit_s=0.5,
+    says("Late one.", delay_ms=3_500),
+    idle_limit_s=2.0,
     processor_sweep_interval_s=600.0,
 )
 async def test_a_turn_longer_than_the_idle_limit_counts_if_nothing_has_expired(
@@ -88,17 +88,17 @@ async def test_a_turn_longer_than_the_idle_limit_counts_if_nothing_has_expired(
     await world.ends_whole(agent)
 
 
-@played(otherwise=ANY, hard_limit_s=1.0, idle_limit_s=600.0, processor_sweep_interval_s=600.0)
+@played(otherwise=ANY, hard_limit_s=4.0, idle_limit_s=600.0, processor_sweep_interval_s=600.0)
 async def test_a_session_past_the_hard_limit_takes_no_call(world: World) -> None:
     agent = await world.open()
     await agent.ask(user("Hi"))
-    await asyncio.sleep(1.1)
+    await asyncio.sleep(4.2)
     assert await refused(agent) == "session_gone"
     await world.restart()
     assert await refused(agent) == "session_gone"
 
 
-@played(says("Late one.", delay_ms=3_000), hard_limit_s=1.0, processor_sweep_interval_s=0.2)
+@played(says("Late one.", delay_ms=7_000), hard_limit_s=3.0, processor_sweep_interval_s=0.2)
 async def test_a_turn_that_passes_the_hard_limit_is_not_answered_whole(world: World) -> None:
     agent = await world.open()
     assert await refused(agent) == "session_ended"
