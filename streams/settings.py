@@ -166,6 +166,9 @@ class Settings:
     """Of one request; text beyond the window is refused anyway, images are left out of it."""
     gateway_sessions_held: int = 10_000
     """In memory; the others are read back from the log when they are used again."""
+    gateway_read_back_bytes_max: int = 1_073_741_824
+    """Read for one session that comes back, turns of others between its own included: 4 s, and
+    hours of a busy partition. A session that needs more is refused, never begun anew."""
     gateway_concurrency: int = 256
     """Model calls at a time; sessions that wait take turns."""
     gateway_turns_max: int = 20_000

@@ -23,7 +23,7 @@ from streams.adapters.dialects.common import ContextOverflow, refused
 from streams.adapters.dialects.dialect import AnswerStream, CountingDialect, Dialect, Route
 from streams.adapters.gateway.classing import told
 from streams.adapters.gateway.keys import BadKey, KeyRing, SessionKey
-from streams.adapters.gateway.prompts import build
+from streams.adapters.gateway.prompts import NotGiven, build
 from streams.adapters.gateway.session import Session
 from streams.adapters.gateway.sessions import ended_refusal
 from streams.adapters.gateway.turns import Parts, RunningTurn
@@ -145,7 +145,7 @@ class Api:
             try:
                 session = await self._session(request, dialect)
                 call = await self._read(request, dialect)
-                count = len(build(call, session.history, self._parts.renderer).ids)
+                count = await self._counted(session, call)
             except ContextOverflow as overflow:
                 count = overflow.prompt_tokens  # at least: it was not counted to its end
             except CallRefused as refusal:
@@ -156,6 +156,15 @@ class Api:
             return web.Response(body=body, content_type=dialect.BODY_TYPE)
 
         return handle
+
+    async def _counted(self, session: Session, call: Call) -> int:
+        try:
+            return len(build(call, session.history, self._parts.renderer).ids)
+        except NotGiven as error:
+            if not error.missing:
+                raise
+        await self._parts.sessions.read_on(session)  # another gateway may have given it
+        return len(build(call, session.history, self._parts.renderer).ids)
 
     def _calls(self, dialect: Dialect) -> Handler:
         async def handle(request: web.Request) -> web.StreamResponse:

@@ -29,11 +29,18 @@ _AGAIN_S = (0.2, 5.0)
 class Follower:
     """One reader of all partitions, for as long as a gateway runs."""
 
-    def __init__(self, log: Log, topic: str, meet: Callable[[Entry], None]) -> None:
-        """`meet` gets every entry and raises nothing."""
+    def __init__(
+        self,
+        log: Log,
+        topic: str,
+        meet: Callable[[Entry], None],
+        missed: Callable[[], None] = lambda: None,
+    ) -> None:
+        """`meet` gets every entry, `missed` is told where some are gone; neither raises."""
         self._log = log
         self._topic = topic
         self._meet = meet
+        self._missed = missed
         self._positions: dict[int, int] | None = None
         self._looked_back = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
@@ -47,6 +54,10 @@ class Follower:
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait({self._task})
+
+    def met(self, partition: int) -> int:
+        """Where the first entry stands that was not handed on yet; 0 while that is not known."""
+        return (self._positions or {}).get(partition, 0)
 
     async def looked_back(self, seconds: float) -> None:
         """Wait until what was there before the start is read.
@@ -68,6 +79,7 @@ class Follower:
                 await self._read()
             except NoSuchPosition:
                 self._positions = None
+                self._missed()
             except LogError:
                 pass  # whoever asks the log hears of it; here it is asked again
             await asyncio.sleep(wait_s)

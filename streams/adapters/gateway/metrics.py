@@ -16,7 +16,13 @@ from prometheus_client import CollectorRegistry, Histogram, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-_LABELS = {"ignored_sampling": "field", "prompts": "built", "answers": "status", "ignored": "field"}
+_LABELS = {
+    "ignored_sampling": "field",
+    "prompts": "built",
+    "answers": "status",
+    "ignored": "field",
+    "unknown_answers": "kind",
+}
 _BUCKETS_S = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30, 100, 300)
 
 Gauges = Callable[[], dict[str, float]]

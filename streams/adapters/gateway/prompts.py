@@ -42,6 +42,15 @@ Built = Literal["reuse", "bridge", "suffix", "render"]
 _TOOLS_TEXT = msgspec.json.Encoder(order="deterministic").encode
 
 
+class NotGiven(CallRefused):
+    """A call goes on from an answer that is not known; `missing` are turns of ours it names."""
+
+    def __init__(self, message: str, missing: Sequence[str], **more: str) -> None:
+        """Whether it is the client's mistake is known when the log was asked."""
+        super().__init__(400, message, **more)
+        self.missing = tuple(missing)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BuiltPrompt:
     """What is sent to the engine, and what is published of it."""
@@ -132,8 +141,8 @@ def build(call: Call, history: History, renderer: Renderer) -> BuiltPrompt:
     """The prompt of a call.
 
     Raises:
-        CallRefused: the chat template refuses the messages, or the call goes on from an answer
-            that this session has not given.
+        CallRefused: the chat template refuses the messages.
+        NotGiven: the call goes on from an answer that is not known here.
     """
     digest = tools_digest(call.tools)
     match = _matched(call, history, digest)
@@ -199,9 +208,9 @@ def _sent(call: Call, history: History, named: Named) -> list[Message]:
     for at in call.references:
         turn = history.turn_of(messages[at], named.get(at, ()))
         if turn is None or turn.node is None or turn.node.message is None:
-            raise CallRefused(
-                400,
+            raise NotGiven(
                 "an item is named that was not given in this session: send the item itself",
+                [name for name in named.get(at, ()) if name not in history.turns],
                 param="input",
             )
         messages[at] = turn.node.message
@@ -211,12 +220,13 @@ def _sent(call: Call, history: History, named: Named) -> list[Message]:
 def _previous(call: Call, history: History) -> RecordedTurn | None:
     if call.previous_id is None:
         return None
-    turn = history.turns.get(history.recognise(call.previous_id) or "")
+    name = history.recognise(call.previous_id)
+    turn = history.turns.get(name or "")
     if turn is None:
-        raise CallRefused(
-            400,
+        raise NotGiven(
             f"the answer {call.previous_id!r:.80} was not given in this session: "
             "send the whole conversation",
+            [name] if name else [],
             code="previous_response_not_found",
             param="previous_response_id",
         )

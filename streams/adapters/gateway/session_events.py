@@ -55,7 +55,10 @@ def is_news(session: Session, head: _Head) -> bool:
     """Whether the gateway that holds the session has to know what stands in such an entry."""
     match head.type:
         case "turn":
-            return head.turn_id not in session.history.turns
+            known = session.history.turns.get(head.turn_id or "")
+            # One of ours that was given up may be there after all, and others may hang on it.
+            given_up = known and known.position is None and head.turn_id in session.undelivered
+            return known is None or bool(given_up)
         case "turn_undelivered":
             return head.turn_id not in session.undelivered
         case kind:

@@ -1,8 +1,8 @@
 """The sessions a gateway serves: what each has recorded, and how one comes back after a restart.
 
 A session's key says where it begins in the log, and every turn is in the log, so what is held
-here is a cache: a session that is not known is read back before it is served. One that is over is
-let go at once.
+here is a cache: a session that is not known is read back before it is served (`reading`). One that
+is over is let go at once.
 
     ended or gone on with elsewhere   met by the follower; read before the next call is begun
     near a time limit                 a turn that was recorded then is looked for behind an expiry
@@ -31,24 +31,21 @@ from streams.adapters.gateway.following import Follower
 from streams.adapters.gateway.history import History
 from streams.adapters.gateway.keys import SessionKey
 from streams.adapters.gateway.minted import Minter
+from streams.adapters.gateway.reading import Passes
 from streams.adapters.gateway.session import Session
-from streams.adapters.gateway.session_events import Over, end_in, head_of, is_news, take
+from streams.adapters.gateway.session_events import Over, end_in, head_of, is_news
 from streams.errors import NoSuchPosition
 from streams.log.interface import Entry, Log, Position
-from streams.log.keys import event_key
 from streams.settings import Settings
 
 _TURN_WAIT_S = 5.0
-_READ_WAIT_S = 1.0
-_READ_BYTES_MAX = 256 << 20
-"""Of one session's events; the processor's own budget for a session."""
 _OPENINGS_MAX = 50_000
 """Of which it is known where they stand."""
 _MARGIN_S = 60.0
 """Before a time limit, half of it at most: clocks differ, and publishing takes time."""
 GONE = "this session's events are no longer in the log: open a new session"
 ENDED = "this session has ended: open a new one"
-TOO_LARGE = "this session is too large to be read back from the log: end it, open a new one"
+PAST_LIMIT = "this session was silent, or open, for longer than its limit: open a new one"
 OTHER_RENDERING = (
     "this session was begun with another tokenizer or template: end it, open a new one"
 )
@@ -59,8 +56,8 @@ def ended_refusal() -> CallRefused:
     return CallRefused(410, ENDED, kind="session_ended", code="session_ended")
 
 
-def _gone() -> CallRefused:
-    return CallRefused(410, GONE, kind="session_gone", code="session_gone")
+def _gone(why: str = GONE) -> CallRefused:
+    return CallRefused(410, why, kind="session_gone", code="session_gone")
 
 
 class Sessions:
@@ -80,7 +77,10 @@ class Sessions:
         self._coming: dict[str, asyncio.Task[Session]] = {}
         self._openings: OrderedDict[str, tuple[Position, bytes]] = OrderedDict()
         """Where sessions were opened, the newest, and with which words."""
-        self._follower = Follower(log, settings.turns_topic, self._meet)
+        self._follower = Follower(log, settings.turns_topic, self._meet, self._missed)
+        self._passes = Passes(settings, log)
+        self._stirred: set[str] = set()
+        """Sessions of which something was met while they were read back."""
 
     def __len__(self) -> int:
         """How many are held."""
@@ -93,6 +93,7 @@ class Sessions:
     async def close(self) -> None:
         """Let go of the log."""
         await self._follower.close()
+        await self._passes.close()
 
     def add(self, opened: SessionOpened, position: Position) -> Session:
         """A session that was opened here."""
@@ -125,7 +126,7 @@ class Sessions:
         if session.ended is not None:
             raise ended_refusal()
         if self._too_old(session) or (self._silent(session) and not session.running):
-            raise _gone()  # the processor closes it at any moment
+            raise _gone(PAST_LIMIT)  # the processor closes it at any moment
         if key.session_id in self._known:
             self._known.move_to_end(key.session_id)
         return session
@@ -172,11 +173,13 @@ class Sessions:
             self._over.popitem(last=False)
 
     async def read_on(self, session: Session) -> None:
-        """Take over what others wrote of the session since."""
+        """Take over what others wrote of the session since, all that the log has now."""
         if session.place is not None:
+            if not session.news:
+                self._pass_over(session)
             session.news = False
             try:
-                await self._read(session)
+                await self._passes.read_on(session)
             except BaseException:
                 session.news = True
                 raise
@@ -239,6 +242,7 @@ class Sessions:
 
     def _came(self, session_id: str, done: "asyncio.Task[Session]") -> None:
         self._coming.pop(session_id, None)
+        self._stirred.discard(session_id)
         if not done.cancelled():
             done.exception()  # whoever waited has it; if nobody did, nobody needs it
 
@@ -254,10 +258,18 @@ class Sessions:
         """Whether the processor ends it whatever happens, or soon will."""
         return _passed(session.opened_ms, self._settings.hard_limit_s, near=near)
 
+    def _missed(self) -> None:
+        """The log let go of entries that were not met: each may have been anybody's."""
+        self._stirred.update(self._coming)
+        for session in self._known.values():
+            session.news = True
+
     def _meet(self, entry: Entry) -> None:
         """An entry of any session, when the log has it."""
         head = head_of(entry)
         session_id = (entry.key or b"").decode(errors="replace")
+        if session_id in self._coming:
+            self._stirred.add(session_id)
         session = self._known.get(session_id)
         if session is not None:
             if _is_next(session, entry.position) and is_news(session, head):
@@ -286,8 +298,9 @@ class Sessions:
             raise _gone()
         session = self._new(key.session_id)
         session.place = (key.partition, key.offset)
+        self._stirred.discard(key.session_id)
         try:
-            await self._read(session)
+            await self._passes.read_on(session)
         except NoSuchPosition:
             raise _gone() from None
         if session.opened is None:
@@ -299,28 +312,15 @@ class Sessions:
             raise CallRefused(
                 409, OTHER_RENDERING, kind="fingerprint_mismatch", code="fingerprint_mismatch"
             )
+        session.news = key.session_id in self._stirred
         self._hold(session)
         return session
 
-    async def _read(self, session: Session) -> None:
+    def _pass_over(self, session: Session) -> None:
+        """Leave out what the follower has met and is nothing new of the session."""
         assert session.place is not None, "only a session whose place is known is read"
-        topic, (partition, start) = self._settings.turns_topic, session.place
-        end = (await self._log.end_positions(topic)).get(partition, 0)
-        if start >= end:
-            return
-        size_bytes = 0
-        reader = await self._log.read(topic, {partition: start})
-        try:
-            while reader.positions[partition] < end:
-                for entry in await reader.next_batch(_READ_WAIT_S):
-                    if entry.position.offset < end and entry.key == event_key(session.session_id):
-                        size_bytes += len(entry.value or b"")
-                        take(session, entry)
-                if size_bytes > _READ_BYTES_MAX:
-                    raise CallRefused(410, TOO_LARGE, kind="session_gone", code="session_gone")
-        finally:
-            await reader.close()
-        session.place = (partition, end)
+        partition, start = session.place
+        session.place = (partition, max(start, self._follower.met(partition)))
 
     def _hold(self, session: Session) -> None:
         """Keep it, and the newest of the others; the log has the rest."""

@@ -32,7 +32,7 @@ from streams.adapters.gateway.metrics import Metrics
 from streams.adapters.gateway.minted import Kind, Minter, new_turn_id
 from streams.adapters.gateway.parsing import AnswerParser, Parsed
 from streams.adapters.gateway.pinning import constraint, drawn
-from streams.adapters.gateway.prompts import BuiltPrompt, build
+from streams.adapters.gateway.prompts import BuiltPrompt, NotGiven, build
 from streams.adapters.gateway.publishing import Done, Publisher
 from streams.adapters.gateway.rendering import Renderer
 from streams.adapters.gateway.sampled import Sampled
@@ -208,19 +208,35 @@ class RunningTurn:
     async def _prompt(self) -> BuiltPrompt:
         parts, session = self._parts, self._session
         await self._let_end(turn_id for turn_id, turn in session.running.items() if turn.gone)
-        prompt = build(self.call, session.history, parts.renderer)
-        if prompt.missing:
-            # An answer of ours that is not known here: still under way, or another gateway's and
-            # in the log.
-            await self._let_end(prompt.missing)
-            await parts.sessions.read_on(session)
-            if session.ended is not None:
-                raise ended_refusal()
-            prompt = build(self.call, session.history, parts.renderer)
+        prompt = await self._built()
         if prompt.part is not None and await self._keep(prompt, prompt.part):
             prompt = build(self.call, session.history, parts.renderer)
         self._supersede(prompt)
+        for name, unknown in (("foreign", prompt.foreign), ("lost", prompt.missing)):
+            if unknown:
+                parts.metrics.count(f"unknown_answers:{name}", len(unknown))
         return prompt
+
+    async def _built(self) -> BuiltPrompt:
+        """The prompt; an answer that is not known is looked for in the log before it is foreign.
+
+        It may be still under way here, or another gateway's.
+        """
+        session, parts = self._session, self._parts
+        try:
+            prompt = build(self.call, session.history, parts.renderer)
+            missing = prompt.missing
+            if not prompt.foreign:
+                return prompt
+        except NotGiven as error:
+            missing = error.missing
+            if not missing:
+                raise
+        await self._let_end(missing)
+        await parts.sessions.read_on(session)
+        if session.ended is not None:
+            raise ended_refusal()
+        return build(self.call, session.history, parts.renderer)
 
     async def _let_end(self, turn_ids: Iterable[str]) -> None:
         """Turns that the client has gone on without: what they sampled is recorded first."""

@@ -8,7 +8,6 @@ import pytest
 
 from schemas.events import SessionEnded, SessionOpened
 from streams.adapters.engines.scripted import Script, ScriptedEngine
-from streams.adapters.gateway import sessions
 from streams.log.interface import Outgoing
 from tests.adapters.gateway.agents import BASH, calls, says, system, user
 from tests.adapters.gateway.prompt_setting import renderer
@@ -125,10 +124,7 @@ async def test_a_session_of_another_template_can_be_ended(world: World) -> None:
     assert outcome.closed.reward == 1.0
 
 
-def test_a_session_too_large_to_be_read_back_is_refused_not_begun_anew(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(sessions, "_READ_BYTES_MAX", 80_000)
+def test_a_session_too_large_to_be_read_back_is_refused_not_begun_anew(tmp_path: Path) -> None:
     large = "word " * 6_000
 
     async def story(world: World) -> None:
@@ -147,7 +143,8 @@ def test_a_session_too_large_to_be_read_back_is_refused_not_begun_anew(
         await world.ends_whole(other)
         await world.ends_whole(agent)
 
-    play(tmp_path, story, [says("One."), says("Two."), says("Three."), says("Four.")])
+    answers = [says("One."), says("Two."), says("Three."), says("Four.")]
+    play(tmp_path, story, answers, gateway_read_back_bytes_max=80_000)
 
 
 OPENCODE: dict[str, tuple[dict[str, str], tuple[str | None, str | None]]] = {
