@@ -11,7 +11,7 @@ READY := .venv/.ready
 # More words for the command of a target, e.g. `make test ARGS="-k tree"`.
 ARGS ?=
 
-.PHONY: help venv demo test test-clients broker check format mutants chaos chaos-variants chaos-embedded soak bench-core bench-processor bench-embedded bench-gateway lock wheel clean
+.PHONY: help venv demo test test-clients broker check format mutants chaos chaos-variants chaos-embedded chaos-gateway soak bench-core bench-processor bench-embedded bench-gateway lock wheel clean
 
 help: ## this list
 	@sed -nE 's/^([a-z-]+):[^#]*## (.*)/\1|\2/p' Makefile | while IFS='|' read -r name text; do \
@@ -80,6 +80,13 @@ KILLS ?= 100
 
 chaos-embedded: $(READY) ## the embedded log: its processes killed at random moments, its disk full (KILLS, SEED)
 	@$(BIN)/python -m tests.chaos.embedded $(KILLS) $(SEED) $(ARGS)
+
+# How many sessions run, and how often one of their two gateways is killed.
+chaos-gateway: SESSIONS = 100
+chaos-gateway: KILLS = 10
+chaos-gateway: $(READY) ## gateways and processors killed under agents of three SDKs (SESSIONS, KILLS, SEED)
+	@tools/need-java
+	@$(BIN)/python -m tests.failover $(SESSIONS) $(KILLS) $(SEED) $(ARGS)
 
 soak: $(READY) ## 50,000 small sessions through 3 workers; their memory has to come back
 	@tools/need-java

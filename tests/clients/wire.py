@@ -23,6 +23,7 @@ from aiohttp import web
 BODY_BYTES_MAX = 64 * 2**20
 HOP_HEADERS = {"connection", "keep-alive", "transfer-encoding", "content-length", "host", "te"}
 CLIENT_GONE = 499
+GATEWAY_GONE = "gateway gone"
 NO_TIMEOUT = aiohttp.ClientTimeout(total=None)
 
 
@@ -138,6 +139,17 @@ class Wire:
             exchange.fault = fault.name
         if fault and fault.status:
             return await self._refuse(request, exchange, fault)
+        try:
+            return await self._ask(request, exchange, fault)
+        except aiohttp.ClientError:
+            # The gateway is away, or went: for the client, whose own connection breaks, no less.
+            exchange.fault = GATEWAY_GONE
+            _break(request)
+            return web.Response(status=CLIENT_GONE)
+
+    async def _ask(
+        self, request: web.Request, exchange: Exchange, fault: Fault | None
+    ) -> web.StreamResponse:
         headers = {k: v for k, v in request.headers.items() if k.lower() not in HOP_HEADERS}
         async with self._http.request(
             request.method,
@@ -148,7 +160,9 @@ class Wire:
         ) as answer:
             try:
                 return await self._give(request, exchange, answer, fault)
-            except ConnectionError:  # the client went away, as clients do
+            except ConnectionError as error:  # the client went away, as clients do
+                if isinstance(error, aiohttp.ClientError):
+                    raise
                 return web.Response(status=CLIENT_GONE)
 
     async def _refuse(

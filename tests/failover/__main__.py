@@ -1,0 +1,5 @@
+"""`python -m tests.failover SESSIONS KILLS SEED`."""
+
+from tests.failover.run import main
+
+main()

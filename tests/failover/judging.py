@@ -1,0 +1,115 @@
+"""What sessions became, held against what the engine sampled and what clients saw the end of.
+
+    in the log     ⊆ journal        prompt, output and logprobs of every turn, as they were sampled
+    seen the end   ⊆ in the log     once each, and all of it trains, once
+    the rest       cut by a kill: not in the log, or told not to have been delivered
+
+Invariant: no token trains that the engine did not sample after exactly what stands before it.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+from schemas.events import Event, Turn
+from schemas.samples import Sample, SessionClosed
+from tests.adapters.gateway.outcomes import Generated, Outcome, recorded, whole_prompts
+
+_NUMBER = re.compile(rb"number (\d+)")
+
+
+@dataclass
+class Fate:
+    """What became of a session's tokens."""
+
+    turns: int = 0
+    seen: int = 0
+    """Turns whose end the client saw."""
+    cut: int = 0
+    """Generations that are not in the log."""
+    unseen: int = 0
+    """Turns in the log whose end no client saw."""
+    unseen_trained: int = 0
+    """Of those: nothing tells that they were not delivered."""
+    attached: Counter[str] = field(default_factory=Counter)
+    wrong: list[str] = field(default_factory=list)
+
+    def add(self, other: "Fate") -> None:
+        for name in self.__dataclass_fields__:
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+
+
+def outcome_from(
+    events: Iterable[Event], records: Iterable[Sample | SessionClosed], session_id: str
+) -> Outcome:
+    """Of one session, out of everybody's."""
+    turns = {
+        event.turn_id: event
+        for event in events
+        if isinstance(event, Turn) and event.session_id == session_id
+    }
+    own = [record for record in records if record.session_id == session_id]
+    samples = {each.sample_id: each for each in own if isinstance(each, Sample)}
+    closed = next(record for record in own if isinstance(record, SessionClosed))
+    return Outcome(turns, whole_prompts(turns), list(samples.values()), closed)
+
+
+def judged(outcome: Outcome, sampled: Counter[Generated], seen: Iterable[int]) -> Fate:
+    """Hold a session's outcome against the engine's journal and the client's eyes."""
+    closed, turns = outcome.closed, outcome.turns
+    logged = recorded(outcome)
+    fate = Fate(turns=logged.total(), attached=Counter(outcome.attached))
+    name = closed.session_id
+
+    def wrong(what: str) -> None:
+        fate.wrong.append(f"{name}: {what}")
+
+    if not logged <= sampled:
+        wrong(f"{(logged - sampled).total()} turns are not what was sampled")
+    if (closed.gaps, closed.refused, closed.withheld) != (0, 0, None):
+        wrong(f"gaps {closed.gaps}, refused {closed.refused}, withheld {closed.withheld}")
+    trained = _trained(outcome, wrong)
+    numbers = Counter(number_of(turn) for turn in turns.values() if turn.part_of is None)
+    by_number = {number_of(turn): turn for turn in turns.values() if turn.part_of is None}
+    seen = list(seen)
+    for number in seen:
+        if numbers[number] != 1:
+            wrong(f"answer {number} was seen and is {numbers[number]} times in the log")
+            continue
+        turn = by_number[number]
+        if trained[turn.turn_id] != len(turn.output_ids):
+            why = outcome.untrained.get(turn.turn_id)
+            wrong(f"answer {number}: {trained[turn.turn_id]} of {len(turn.output_ids)}, {why}")
+    fate.seen = len(seen)
+    fate.cut = (sampled - logged).total()
+    unseen = [turn for number, turn in by_number.items() if number not in set(seen)]
+    fate.unseen = len(unseen)
+    fate.unseen_trained = sum(trained[turn.turn_id] > 0 for turn in unseen)
+    return fate
+
+
+def _trained(outcome: Outcome, wrong: Callable[[str], None]) -> Counter[str]:
+    """How many tokens of each turn train; those of a part count for its whole."""
+    found: Counter[tuple[str, int]] = Counter()
+    for sample in outcome.samples:
+        for span in sample.turns:
+            turn = outcome.turns[span.turn_id]
+            if sample.tokens[span.start : span.end].tolist() != turn.output_ids.tolist():
+                wrong(f"turn {span.turn_id}: the sample has other tokens")
+            for start, end in sample.loss_mask:
+                for at in range(max(start, span.start), min(end, span.end)):
+                    found[turn.part_of or span.turn_id, at - span.start] += 1
+                    if turn.logprobs is not None and (
+                        sample.logprobs[at] != turn.logprobs[at - span.start]
+                    ):
+                        wrong(f"turn {span.turn_id}: the sample has another logprob")
+    if any(count > 1 for count in found.values()):
+        wrong("tokens train twice")
+    return Counter(turn_id for turn_id, _ in found)
+
+
+def number_of(turn: Turn) -> int:
+    """Of the answer it gave; -1 if so little of it was sampled."""
+    found = _NUMBER.findall(bytes(turn.response_message or b""))
+    return int(found[-1]) if found else -1
