@@ -1,7 +1,8 @@
-"""The gateway is killed in the middle of a client's run, and another process is at its address.
+"""The gateway is killed in the middle of a client's run, and another process takes its place.
 
 The first answer is one that the client has seen the end of; the second is cut by the kill, in a
-thought, of which neither client keeps anything. Both ask again until somebody listens.
+thought, of which neither client keeps anything. Its connection breaks, it asks again at the same
+address, and there is a gateway that has never seen its session.
 """
 
 import asyncio
@@ -10,6 +11,7 @@ from abc import abstractmethod
 from collections.abc import Sequence
 
 from streams.adapters.engines.scripted import Rule
+from tests.adapters.gateway.world import World
 from tests.clients import claude_scenes, codex_scenes
 from tests.clients.claude_code import ClaudeCode
 from tests.clients.codex import Codex
@@ -24,9 +26,11 @@ BEGIN_SECONDS_MAX = 45.0
 
 
 class KilledScene(Scene):
-    """One whose gateway dies once; the process is given before it is played."""
+    """One whose gateway dies once; its world and the processes are given before it is played."""
 
+    world: World
     gateway: GatewayProcess
+    another: GatewayProcess
 
     @abstractmethod
     def step(self, word: str) -> Rule:
@@ -46,9 +50,8 @@ class KilledScene(Scene):
         while not (len(wire.calls) > 1 and len(wire.calls[1].chunks) > 1):
             assert time.monotonic() < deadline_s, "the second answer does not begin"
             await asyncio.sleep(0.05)
+        wire.gateway_url = self.world.gateway.base_url = self.another.url
         self.gateway.kill()
-        self.gateway.start()
-        await self.gateway.listening()
         (await asking).assert_ok()
 
     def check(self, seen: Seen) -> None:

@@ -28,14 +28,14 @@ from tests.clients.installing import Programs
 from tests.clients.killed_scenes import SCENES, KilledScene
 from tests.clients.scene import Seen, perform
 from tests.clients.theatre import script
-from tests.failover.processes import CONTROL_KEY, GatewayProcess, gateways
+from tests.failover.processes import CONTROL_KEY, gateways
 
 SECONDS_MAX = 120.0
 
 
 @contextlib.asynccontextmanager
 async def apart(folder: Path, scene: KilledScene) -> AsyncIterator[World]:
-    """A world whose gateway is another process, which can be killed."""
+    """A world whose gateways are other processes, one of which can be killed."""
     path = folder / "log.db"
     settings = Settings(
         log=str(path), gateway_secret=SECRETS[0].decode(), gateway_control_key=CONTROL_KEY
@@ -46,9 +46,13 @@ async def apart(folder: Path, scene: KilledScene) -> AsyncIterator[World]:
         processing = asyncio.create_task(EmbeddedProcessor(settings, log).run(stop))
         made = World(settings, Faulty(log), engine)
         try:
-            with gateways(folder / "gateways", "a", settings, url) as (process,):
+            with gateways(folder / "gateways", "ab", settings, url) as processes:
+                scene.gateway, scene.another = processes
+                for process in processes:
+                    process.start()
+                await asyncio.gather(*(process.listening() for process in processes))
+                scene.world, made.gateway.base_url = made, scene.gateway.url
                 async with aiohttp.ClientSession() as made.http:
-                    await begun(scene, made, process)
                     yield made
         finally:
             stop.set()
@@ -64,13 +68,6 @@ async def served(engine: ScriptedEngine) -> AsyncIterator[str]:
         yield f"http://127.0.0.1:{runner.addresses[0][1]}"
     finally:
         await runner.cleanup()
-
-
-async def begun(scene: KilledScene, made: World, process: GatewayProcess) -> None:
-    process.start()
-    await process.listening()
-    made.gateway.base_url = process.url
-    scene.gateway = process
 
 
 @pytest.mark.parametrize("scene", SCENES, ids=lambda scene: scene.__name__)
@@ -100,6 +97,6 @@ def test_a_killed_gateway_costs_the_client_nothing_but_time(
         sampled=trained + len(cut[1]),
         delivered=sum(given.values()),
         trained=trained,
-        untrained=Counter(cut_by_the_kill=len(cut[1])),
+        untrained=Counter({"cut by the kill": len(cut[1])}),
         samples=len(outcome.samples),
     )

@@ -99,7 +99,7 @@ class Wire:
 
     def __init__(self, gateway_url: str) -> None:
         """Of the gateway at that address."""
-        self._gateway_url = gateway_url
+        self.gateway_url = gateway_url
         self._http: aiohttp.ClientSession
         self.exchanges: list[Exchange] = []
         self.faults: list[Fault] = []
@@ -153,7 +153,7 @@ class Wire:
         headers = {k: v for k, v in request.headers.items() if k.lower() not in HOP_HEADERS}
         async with self._http.request(
             request.method,
-            self._gateway_url + request.raw_path,
+            self.gateway_url + request.raw_path,
             headers=headers,
             data=exchange.body or None,
             allow_redirects=False,

@@ -28,7 +28,7 @@ from tests.cli.command import COMMAND
 from tests.drift.qwen3 import tokenizer_folder
 from tests.kafka.broker import free_port
 
-START_SECONDS_MAX = 60.0
+START_SECONDS_MAX = 180.0
 SECRET = "a secret that all gateways of the test share"
 CONTROL_KEY = "the control key of the gateways of the test"
 
