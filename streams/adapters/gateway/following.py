@@ -8,6 +8,10 @@ A gateway that shares a session with another learns so what the other wrote, wit
 log at every call. The newest part of what was there before is read too: it tells a gateway that
 was started again what its predecessor did last.
 
+All partitions are read, not only those of sessions that are held: a gateway with more sessions
+than the topic has partitions holds some of every one. An entry of 20 kB costs 78 us, measured:
+at 50 turns a second 0.4 % of a core and 1 MB/s for each gateway, and 0.8 s of work at its start.
+
 Invariant: from where it began, every entry is handed on, in the order of its partition, unless
 retention takes it first; no failure of the log ends it.
 """
