@@ -184,6 +184,11 @@ class Settings:
     """Told to clients that are to try again."""
     gateway_drain_timeout_s: float = 30.0
     """Time for calls under way when the gateway stops."""
+    admission_lag_max: int | None = None
+    """New sessions are refused while the trainer has more records of the samples topic to read;
+    more than the samples of a few batches. Unset: none are refused."""
+    trainer_group: str = "turnstream-trainer"
+    """The trainer's consumer group, for admission; with `{run_id}` in it, that of each run."""
     metrics_host: str = "127.0.0.1"
     """Health and metrics answer here; loopback, since they are not protected."""
     metrics_port: int = 9464
@@ -327,6 +332,8 @@ def _check_words(settings: Settings) -> None:
         _refuse("log", settings.log, f"give `{KAFKA}` or the path of a file")
     if not _TOPIC_PREFIX.fullmatch(settings.topic_prefix):
         _refuse("topic_prefix", settings.topic_prefix, "letters, digits, dot, dash, underscore")
+    if not settings.trainer_group.strip():
+        _refuse("trainer_group", settings.trainer_group, "give the name of a consumer group")
     for server in settings.bootstrap_servers.split(","):
         host, _, port = server.strip().rpartition(":")
         if not host or not port.isdigit():

@@ -3,9 +3,9 @@
     Ask   ──► send this, hand back the answer or what went wrong on the way
     float ──► wait so many seconds
 
-Tried again: 503, no sooner than its `retry-after` says, and connections that did not come about
-or broke. What was asked may have been done then, so a request carries every id that it makes:
-to the gateway a repeated one is the same one.
+Tried again: 503, and 429 while the trainer is too far behind for new sessions, no sooner than
+`retry-after` says; and connections that did not come about or broke. What was asked may have been
+done then, so a request carries every id that it makes: to the gateway a repeated one is the same.
 
 Invariant: it ends, at the latest one request after its patience is over.
 """
@@ -21,7 +21,8 @@ import httpx
 from streams.errors import TurnstreamError
 
 _WAIT_S = (0.25, 5.0)
-_OK, _AWAY = 200, 503
+_OK = 200
+_AGAIN = {429, 503}
 _DETAIL_CHARS_MAX = 500
 
 
@@ -69,7 +70,7 @@ def steps_of(ask: Ask, patience_s: float) -> Steps:
     wait_s, most_s = _WAIT_S
     while True:
         outcome = yield ask
-        if isinstance(outcome, httpx.Response) and outcome.status_code != _AWAY:
+        if isinstance(outcome, httpx.Response) and outcome.status_code not in _AGAIN:
             return _read(ask, outcome)
         assert outcome is not None, "an Ask is answered"
         pause_s = max(wait_s, _asked_to_wait_s(outcome))

@@ -47,8 +47,18 @@ def _asked_worker(settings: Settings) -> str:
 
 
 def _asked_gateway(settings: Settings) -> str:
-    _asked(settings.gateway_host, settings.gateway_port, "/readyz", "GATEWAY_PORT")
-    return "log and engine answer"
+    told = _asked(settings.gateway_host, settings.gateway_port, "/readyz", "GATEWAY_PORT")
+    return "log and engine answer" + _admission(told.get("admission"))
+
+
+def _admission(told: object) -> str:
+    """How far the trainer's groups were behind, where new sessions are refused for it."""
+    groups = told.get("groups", {}) if isinstance(told, dict) else {}
+    known = (
+        f"; {group}: lag {found['lag']}" if "lag" in found else f"; {group}: {found['unknown']}"
+        for group, found in groups.items()
+    )
+    return "".join(known)
 
 
 def _asked(host: str, port: int, path: str, setting: str) -> dict[str, object]:

@@ -182,7 +182,9 @@ async def _until(
 ) -> None:
     # A URL for agents elsewhere may not lead back here.
     control = Turnstream(gateway.local_url, gateway.keys.control_key, patience_s=_CONTROL_S)
-    session = await control.session(session_id=f"try-{uuid.uuid4().hex[:12]}").__aenter__()
+    session_id = f"try-{uuid.uuid4().hex[:12]}"
+    gateway.admission.invited.add(session_id)  # whoever starts it sees how it works
+    session = await control.session(session_id=session_id).__aenter__()
     click.echo(told(gateway, session, chosen))
     stopping = asyncio.ensure_future(stop.wait())
     await asyncio.wait({stopping, working}, return_when=asyncio.FIRST_COMPLETED)

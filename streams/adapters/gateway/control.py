@@ -9,7 +9,8 @@
 The fields are those of the events `session_opened`, `session_ended` and `reward`; a turn may also
 be named by the id of its answer or of a tool call in it. Opening or ending a second time with the
 same words is no error, so that a request whose reply was lost can be sent again; with other words
-it is a conflict, as far as the first is known here (see `sessions`).
+it is a conflict, as far as the first is known here (see `sessions`). While the trainer is too far
+behind, opening is answered 429 with `retry-after` (see `admission`).
 
 Invariant: a reply means that the event it speaks of is durable; the control key opens this and
 nothing else, and a session key does not open it; a field that is not known is refused by name.
@@ -30,6 +31,7 @@ from schemas.checks import score
 from schemas.codec import from_json
 from schemas.events import Event, Reward, SessionEnded, SessionOpened
 from schemas.record import Record
+from streams.adapters.gateway.admission import RETRY_AFTER_S, Admission, TrainerBehind
 from streams.adapters.gateway.keys import KeyRing
 from streams.adapters.gateway.session import Session
 from streams.adapters.gateway.session_events import Over, words_of
@@ -43,7 +45,7 @@ Kind = TypeVar("Kind", bound=Record)
 Told = dict[str, Any]
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 _OURS = {"type", "v"}
-_AWAY = 503
+_BEHIND, _AWAY = 429, 503
 _REWARD_MAX = float(np.finfo(np.float32).max)
 """Trainers compute with 32 bits; beyond this a reward is infinite there."""
 
@@ -60,7 +62,7 @@ class Refused(Exception):
 class Control:
     """The routes behind the control key."""
 
-    def __init__(self, parts: Parts, keys: KeyRing) -> None:
+    def __init__(self, parts: Parts, keys: KeyRing, admission: Admission) -> None:
         """`base_url` is set when the port is known."""
         self._settings = parts.settings
         self._sessions = parts.sessions
@@ -69,6 +71,7 @@ class Control:
         self._metrics = parts.metrics
         self._fingerprint = parts.renderer.fingerprint
         self._keys = keys
+        self._admission = admission
         self._opening: set[str] = set()
         self._ends: dict[str, tuple[bytes, asyncio.Task[Told]]] = {}
         """What was said, and the end under way."""
@@ -102,6 +105,9 @@ class Control:
         match error:
             case Refused():
                 told, status = {"error": str(error)}, error.status
+            case TrainerBehind():
+                told = {"error": str(error), "code": "trainer_behind"}
+                return _json(told, _BEHIND, RETRY_AFTER_S)
             case TooLarge():
                 told, status = {"error": f"too large: {error}"}, 413
             case web.HTTPRequestEntityTooLarge():
@@ -129,6 +135,7 @@ class Control:
             raise Refused(400, detail)
         position = await self._opened_before(event) if "session_id" in fields else None
         if position is None:
+            await self._admission.check(event)
             position = await self._opened(event)
         expires_ms = int((time.time() + self._settings.key_lifetime_s) * 1000)
         key = self._keys.mint(event.session_id, expires_ms, position)
@@ -161,6 +168,7 @@ class Control:
         finally:
             self._opening.discard(event.session_id)
         self._sessions.add(event, position)
+        self._metrics.count_run(event.run_id, "sessions_opened")
         return position
 
     async def _end(self, request: web.Request) -> Told:
@@ -199,6 +207,7 @@ class Control:
                 event = msgspec.structs.replace(event, turns=dict(session.sources))
         await self._publisher.event(event.session_id, event)
         self._sessions.over(event.session_id, Over(event.end_status, words))
+        self._metrics.count_run(session.run_id if session else event.run_id, "sessions_ended")
         return {"session_id": event.session_id, "end_status": event.end_status}
 
     async def _finish(self, session: Session) -> None:
@@ -307,7 +316,7 @@ async def _fields(request: web.Request, kind: type[Record]) -> Told:
 
 
 def _json(value: Told, status: int = 200, retry_after_s: int | None = None) -> web.Response:
-    again = status == _AWAY and retry_after_s is not None
+    again = status in {_BEHIND, _AWAY} and retry_after_s is not None
     return web.Response(
         body=msgspec.json.encode(value),
         status=status,

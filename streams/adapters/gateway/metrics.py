@@ -10,7 +10,7 @@ import sys
 import time
 import traceback
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from prometheus_client import CollectorRegistry, Histogram, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
@@ -22,7 +22,15 @@ _LABELS = {
     "answers": "status",
     "ignored": "field",
     "unknown_answers": "kind",
+    "admission_lag": "group",
+    "admission_unknown": "group",
 }
+_RUN = "run_"
+"""Counts whose name begins so are by run."""
+_RUNS_MAX = 100
+"""Counted each by itself; the others together."""
+OTHER_RUNS = "(others)"
+NO_RUN = ""
 _BUCKETS_S = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30, 100, 300)
 
 Gauges = Callable[[], dict[str, float]]
@@ -34,6 +42,7 @@ class Metrics(Collector):
     def __init__(self, gauges: Gauges) -> None:
         """`gauges` is asked whenever somebody looks."""
         self.counts: Counter[str] = Counter()
+        self._runs: set[str] = set()
         self._gauges = gauges
         self._registry = CollectorRegistry()
         self._stages = Histogram(
@@ -50,15 +59,25 @@ class Metrics(Collector):
         """One more; `name:label` counts by label."""
         self.counts[name] += by
 
+    def count_run(self, run_id: str | None, name: str, by: int = 1) -> None:
+        """The same for one run, so that several in one deployment can be told apart."""
+        run = run_id or NO_RUN
+        if run not in self._runs and len(self._runs) >= _RUNS_MAX:
+            run = OTHER_RUNS
+        self._runs.add(run)
+        self.count(f"{_RUN}{name}:{run}", by)
+
     def prompt(self, built: str, tokens: int) -> None:
         """A prompt, and how it was built."""
         self.count(f"prompts:{built}")
         self.count("prompt_tokens_built", tokens)
 
-    def tokens(self, prompt: int, output: int) -> None:
+    def tokens(self, run_id: str | None, prompt: int, output: int) -> None:
         """Of a turn that was recorded."""
         self.count("tokens_prompt", prompt)
         self.count("tokens_sampled", output)
+        self.count_run(run_id, "turns")
+        self.count_run(run_id, "tokens_sampled", output)
 
     @contextlib.contextmanager
     def stage(self, name: str) -> Iterator[None]:
@@ -95,20 +114,26 @@ class Metrics(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """Every count and gauge."""
-        labelled: dict[str, CounterMetricFamily] = {}
-        for name, value in sorted(self.counts.items()):
-            kind, _, label = name.partition(":")
-            if not label:
-                yield CounterMetricFamily(f"turnstream_gateway_{kind}", kind, value)
-                continue
-            family = labelled.setdefault(
-                kind,
-                CounterMetricFamily(f"turnstream_gateway_{kind}", kind, labels=[_LABELS[kind]]),
-            )
-            family.add_metric([label], value)
-        yield from labelled.values()
-        for name, now in self._gauges().items():
-            yield GaugeMetricFamily(f"turnstream_gateway_{name}", name.replace("_", " "), now)
+        yield from _families(CounterMetricFamily, sorted(self.counts.items()))
+        yield from _families(GaugeMetricFamily, self._gauges().items())
+
+
+def _families(
+    kind: type[CounterMetricFamily] | type[GaugeMetricFamily],
+    values: Iterable[tuple[str, float]],
+) -> Iterator[Metric]:
+    labelled: dict[str, CounterMetricFamily | GaugeMetricFamily] = {}
+    for whole, value in values:
+        name, colon, label = whole.partition(":")
+        metric, text = f"turnstream_gateway_{name}", name.replace("_", " ")
+        if not colon:
+            yield kind(metric, text, value)
+            continue
+        by = "run" if name.startswith(_RUN) else _LABELS[name]
+        if name not in labelled:
+            labelled[name] = kind(metric, text, labels=[by])
+        labelled[name].add_metric([label], value)
+    yield from labelled.values()
 
 
 def _short(path: str) -> str:

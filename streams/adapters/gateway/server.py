@@ -14,6 +14,7 @@ from typing import Self
 from aiohttp import web
 
 from streams.adapters.engines.interface import Engine
+from streams.adapters.gateway.admission import Admission
 from streams.adapters.gateway.app import Api
 from streams.adapters.gateway.control import Control
 from streams.adapters.gateway.grammar import Grammar
@@ -76,7 +77,8 @@ class Gateway:
             metrics=self.metrics,
         )
         self.api = Api(parts, self.keys, [settings.gateway_model])
-        self.control = Control(parts, self.keys)
+        self.admission = Admission(settings, log, self.metrics)
+        self.control = Control(parts, self.keys, self.admission)
         self._runner: web.AppRunner | None = None
         self.local_url = ""
         """Where this machine reaches it."""
@@ -135,6 +137,7 @@ class Gateway:
         await self.publisher.close(drain_s)
         if self._runner is not None:
             await self._runner.cleanup()
+        await self.admission.close()
         await self.sessions.close()
 
     async def _listen(self, runner: web.AppRunner) -> None:
@@ -157,7 +160,8 @@ class Gateway:
         return {"draining": True, "in_flight": left}
 
     async def _health(self, _: web.Request) -> web.Response:
-        return web.json_response({"ok": True, "draining": self.api.draining})
+        told = {"ok": True, "draining": self.api.draining, "admission": self.admission.told}
+        return web.json_response(told)
 
     async def _ready(self, _: web.Request) -> web.Response:
         began_s = time.monotonic()
@@ -171,7 +175,12 @@ class Gateway:
             trouble = f"log or engine did not answer in {_READY_S:g} s"
         if self.api.draining:
             trouble = "draining"
-        told = {"ready": trouble is None, "trouble": trouble, "s": time.monotonic() - began_s}
+        told = {
+            "ready": trouble is None,
+            "trouble": trouble,
+            "admission": self.admission.told,
+            "s": time.monotonic() - began_s,
+        }
         return web.json_response(told, status=200 if trouble is None else 503)
 
     async def _metrics(self, _: web.Request) -> web.Response:
@@ -184,4 +193,5 @@ class Gateway:
             "calls_running": self.gate.running,
             "calls_waiting": self.gate.waiting,
             "repairs_under_way": self.publisher.repairing,
+            **self.admission.gauges,
         }

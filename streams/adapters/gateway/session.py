@@ -85,6 +85,11 @@ class Session:
         return self.opened.sampling if self.opened else None
 
     @property
+    def run_id(self) -> str | None:
+        """The run it belongs to, if it says."""
+        return self.opened.run_id if self.opened else None
+
+    @property
     def trains(self) -> bool:
         """Whether its sampling is pinned."""
         return self.opened is None or self.opened.split != "eval"

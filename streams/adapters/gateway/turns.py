@@ -323,7 +323,7 @@ class RunningTurn:
         await parts.publisher.turn(self._session, done)
         self._published = True
         parts.metrics.count("turns")
-        parts.metrics.tokens(len(prompt.ids), len(self._sampled.ids))
+        parts.metrics.tokens(self._session.run_id, len(prompt.ids), len(self._sampled.ids))
         if self.gone:  # while the log was asked
             parts.publisher.undelivered(self._session, self.turn_id)
 

@@ -23,6 +23,9 @@ class Faulty(Log):
         self.heard.set()
         self.away: str | None = None
         """`lost`: refused at once, not stored. `unheard`: stored, but nobody says so."""
+        self.committed_away: str | None = None
+        """Asked for the positions of a group: `lost` refuses, `silent` does not answer."""
+        self.committed_asked = 0
         self.published: list[float] = []
         """When each entry was acknowledged."""
 
@@ -47,6 +50,11 @@ class Faulty(Log):
         await self._log.commit(group, topic, positions)
 
     async def committed(self, group: str, topic: str) -> dict[int, int]:
+        self.committed_asked += 1
+        if self.committed_away == "lost":
+            raise LogAway("the test says so")
+        if self.committed_away == "silent":
+            await asyncio.Event().wait()
         return await self._log.committed(group, topic)
 
     async def start_positions(self, topic: str) -> dict[int, int]:
