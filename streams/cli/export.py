@@ -63,6 +63,7 @@ def _moment(_: click.Context, __: click.Parameter, text: str | None) -> int | No
     type=click.Choice(["train", "eval"]),
     help="Only these sessions; one that names no split counts as train.",
 )
+@click.option("--run", "run_id", metavar="RUN", help="Only sessions of this run.")
 @click.option(
     "--since",
     "since_ms",
@@ -79,6 +80,7 @@ def export(
     path: Path | None,
     form: str | None,
     split: str | None,
+    run_id: str | None,
     since_ms: int | None,
 ) -> None:
     """Write samples, sessions or events of the log, up to the end it has now.
@@ -100,14 +102,14 @@ def export(
     if file is not None and (since_ms is not None or name is not None or log is not None):
         raise click.UsageError("--log, --name and --since are about a log; a FILE has no times")
     if kind == "events":
-        if file is not None or name is not None or split is not None or since_ms is not None:
-            options = "FILE, --name, --split and --since do not go with it"
+        if any(given is not None for given in (file, name, split, run_id, since_ms)):
+            options = "FILE, --name, --split, --run and --since do not go with it"
             raise click.UsageError(f"events are a dump of all turns of the log: {options}")
         if form == "parquet":
             raise click.UsageError("events are a dump for other commands: JSON lines only")
         run_on_the_log(lambda settings: _events(settings, path), log)
         return
-    wanted = Wanted(split, since_ms)
+    wanted = Wanted(split, since_ms, run_id)
     exporting = Exporting(path, wanted, sessions=kind == "sessions", parquet=form == "parquet")
 
     async def work(settings: Settings) -> int:

@@ -26,10 +26,13 @@ class Wanted:
 
     split: str | None = None
     since_ms: int | None = None
+    run_id: str | None = None
 
     def holds(self, outcome: SessionClosed, logged_ms: int | None) -> bool:
         """A session that names no split is one to train on."""
         if self.split is not None and (outcome.split or "train") != self.split:
+            return False
+        if self.run_id is not None and outcome.run_id != self.run_id:
             return False
         return self.since_ms is None or (logged_ms is not None and logged_ms >= self.since_ms)
 

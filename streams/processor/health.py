@@ -18,6 +18,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from streams.processor.counting import RUN
 from streams.settings import Settings
 
 
@@ -51,13 +52,17 @@ class WorkerMetrics(Collector):
         """Every count, and what the look shows."""
         labelled: dict[str, CounterMetricFamily] = {}
         for name, value in sorted(self._counts.items()):
-            kind, _, label = name.partition(":")
-            if not label:
+            kind, colon, label = name.partition(":")
+            if not colon:
                 yield CounterMetricFamily(f"turnstream_{kind}", kind.replace("_", " "), value)
                 continue
             family = labelled.setdefault(
                 kind,
-                CounterMetricFamily(f"turnstream_{kind}", kind, labels=[_LABELLED[kind]]),
+                CounterMetricFamily(
+                    f"turnstream_{kind}",
+                    kind,
+                    labels=["run" if kind.startswith(RUN) else _LABELLED[kind]],
+                ),
             )
             family.add_metric([label], value)
         yield from labelled.values()

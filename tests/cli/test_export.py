@@ -296,6 +296,7 @@ def test_a_terminal_shows_a_bar(place: Place) -> None:
         (["samples", "--split", "test"], "'test' is not one of 'train', 'eval'"),
         (["events", EXAMPLE], "events are a dump of all turns of the log"),
         (["events", "--split", "train"], "events are a dump of all turns of the log"),
+        (["events", "--run", "r"], "events are a dump of all turns of the log"),
         (["events", "--to", "x.parquet"], "JSON lines only"),
         (["samples", "--to", "."], "is a directory"),
         (["samples", EXAMPLE, "--to", os.devnull], "no regular file"),
@@ -316,7 +317,7 @@ def test_a_folder_that_is_not_there_is_one_line(tmp_path: Path) -> None:
 def test_help_names_every_option() -> None:
     ran = turnstream("export", "--help")
     assert ran.code == 0
-    for option in ("--log", "--name", "--to", "--format", "--split", "--since"):
+    for option in ("--log", "--name", "--to", "--format", "--split", "--run", "--since"):
         assert option in ran.out
 
 

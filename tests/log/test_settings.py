@@ -41,6 +41,8 @@ REFUSED = {
     "a misspelt name": ({"PARTITONS": "4"}, "PARTITONS: no such setting"),
     "an unknown protocol": ({"SECURITY_PROTOCOL": "TLS"}, "SECURITY_PROTOCOL=TLS: give one of"),
     "an unknown codec": ({"COMPRESSION": "zip"}, "COMPRESSION=zip: give one of none, gzip"),
+    "no lag at all": ({"ADMISSION_LAG_MAX": "0"}, "ADMISSION_LAG_MAX=0: give a number from 1"),
+    "a group without a name": ({"TRAINER_GROUP": " "}, "TRAINER_GROUP= : give the name of"),
     "an unknown profile": ({"PROFILE": "sead"}, "PROFILE=sead: give one of seed"),
     "a server without its port": ({"BOOTSTRAP_SERVERS": "a:1,b"}, "BOOTSTRAP_SERVERS=b: give"),
     "a prefix that is no name": ({"TOPIC_PREFIX": "a b"}, "TOPIC_PREFIX=a b: letters"),
@@ -94,7 +96,7 @@ def test_the_table_has_every_setting_with_its_default_and_its_reason() -> None:
 def test_a_number_says_its_unit_last() -> None:
     units = ("_s", "_ms", "_hours", "_bytes", "_bytes_max", "_events", "_tokens", "_turns_max")
     counts = {"partitions", "replication", "min_insync", "metrics_port", "trace_share"}
-    counts |= {"gateway_port", "gateway_concurrency", "gateway_sessions_held"}
+    counts |= {"gateway_port", "gateway_concurrency", "gateway_sessions_held", "admission_lag_max"}
     hints = {
         f.name
         for f in dataclasses.fields(Settings)

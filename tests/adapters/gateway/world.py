@@ -13,6 +13,7 @@ import contextlib
 import dataclasses
 import logging
 import time
+from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -55,6 +56,8 @@ class World:
         self.renderer: Renderer = qwen3_renderer()
         self.gateway = self._new_gateway()
         self.http: aiohttp.ClientSession
+        self.counts: Counter[str] = Counter()
+        """What the processor counts, where it is the embedded one."""
         self.agents: list[Agent] = []
         self.failures_expected = 0
 
@@ -190,8 +193,10 @@ async def world(
     engine = ScriptedEngine(played, qwen3_renderer().backend)
     stop = asyncio.Event()
     async with SqliteLog(path, given) as log:
-        processing = asyncio.create_task(EmbeddedProcessor(given, log).run(stop))
+        processor = EmbeddedProcessor(given, log)
+        processing = asyncio.create_task(processor.run(stop))
         made = World(given, Faulty(log), engine)
+        made.counts = processor.counts
         try:
             async with served(made):
                 yield made
