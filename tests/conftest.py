@@ -9,6 +9,7 @@ LONGEST = (
     "tests/failover/",
     "tests/kafka/",
     "tests/compose/test_one_life.py",
+    "tests/compose/test_two_gateways.py",
     "tests/cli/",
     "tests/benchmarks/test_gateway_bench.py",
     "tests/processor/test_crashes.py",

@@ -89,9 +89,11 @@ class Turnstream:
         given = {name: value for name, value in fields.items() if value is not None}
         return Opening(self, {"session_id": session_id or f"s-{uuid.uuid4().hex}", **given})
 
-    def ask(self, path: str, body: Mapping[str, Any] | None = None) -> Ask:
-        """A call of the control API, to be sent."""
-        return Ask(f"{self._url}{path}", None if body is None else dict(body))
+    def ask(
+        self, path: str, body: Mapping[str, Any] | None = None, session_key: str | None = None
+    ) -> Ask:
+        """A call of the control API, to be sent; with the key of the session it is about."""
+        return Ask(f"{self._url}{path}", None if body is None else dict(body), session_key)
 
     def run(self, steps: Steps) -> dict[str, Any]:
         """Take the steps; the answer at their end."""
@@ -226,8 +228,11 @@ class _Known:
         """The variables that an agent needs."""
         return for_sdks(self.base_url.removesuffix("/v1"), self.key)
 
+    def _ask(self, what: str, body: Mapping[str, Any] | None = None) -> Ask:
+        return self._gateway.ask(f"/control/sessions/{self.session_id}{what}", body, self.key)
+
     def _looking(self) -> Steps:
-        ask = self._gateway.ask(f"/control/sessions/{self.session_id}")
+        ask = self._ask("")
         return steps_of(ask, self._gateway.patience_s)
 
     def _rewarding(self, score: Reward, turn_id: str | None, final: bool) -> Steps:
@@ -239,7 +244,7 @@ class _Known:
         }
         if turn_id is not None:
             body["turn_id"] = turn_id
-        ask = self._gateway.ask(f"/control/sessions/{self.session_id}/rewards", body)
+        ask = self._ask("/rewards", body)
         return steps_of(ask, self._gateway.patience_s)
 
     def _ending(
@@ -251,7 +256,7 @@ class _Known:
         if "reward" in body:
             body["reward"] = checked_reward(body["reward"])
         body["end_status"] = status
-        ask = self._gateway.ask(f"/control/sessions/{self.session_id}/end", body)
+        ask = self._ask("/end", body)
         return steps_of(ask, patience_s or self._gateway.patience_s)
 
     def _leaving(self, error: BaseException | None) -> Steps | None:

