@@ -33,6 +33,7 @@ from schemas.events import Event, Reward, SessionEnded, SessionOpened
 from schemas.record import Record
 from streams.adapters.gateway.admission import RETRY_AFTER_S, Admission, TrainerBehind
 from streams.adapters.gateway.keys import KeyRing
+from streams.adapters.gateway.metrics import UNKNOWN_RUN
 from streams.adapters.gateway.session import Session
 from streams.adapters.gateway.session_events import Over, words_of
 from streams.adapters.gateway.sessions import ended_refusal
@@ -207,7 +208,8 @@ class Control:
                 event = msgspec.structs.replace(event, turns=dict(session.sources))
         await self._publisher.event(event.session_id, event)
         self._sessions.over(event.session_id, Over(event.end_status, words))
-        self._metrics.count_run(session.run_id if session else event.run_id, "sessions_ended")
+        run_id = session.run_id if session else event.run_id or UNKNOWN_RUN
+        self._metrics.count_run(run_id, "sessions_ended")
         return {"session_id": event.session_id, "end_status": event.end_status}
 
     async def _finish(self, session: Session) -> None:

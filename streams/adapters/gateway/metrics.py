@@ -31,6 +31,8 @@ _RUNS_MAX = 100
 """Counted each by itself; the others together."""
 OTHER_RUNS = "(others)"
 NO_RUN = ""
+UNKNOWN_RUN = "(unknown)"
+"""Of a session that this gateway does not hold."""
 _BUCKETS_S = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30, 100, 300)
 
 Gauges = Callable[[], dict[str, float]]
