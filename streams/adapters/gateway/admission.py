@@ -69,7 +69,7 @@ class Admission:
         group = group_of(self._group, opened.run_id)
         look = await self._looked(group)
         if look is None or look.lag is None:
-            self._metrics.count("admitted_unasked")
+            self._metrics.count("admitted_lag_unknown")
         elif look.lag > self._limit:
             self._metrics.count("sessions_refused")
             self._metrics.count_run(opened.run_id, "sessions_refused")

@@ -99,7 +99,7 @@ async def test_without_a_limit_nothing_is_asked(world: World) -> None:
 async def test_a_group_that_is_not_there_holds_nobody_up_and_that_is_told(world: World) -> None:
     await closed(world)
     await closed(world)
-    assert world.gateway.metrics.counts["admitted_unasked"] == 2
+    assert world.gateway.metrics.counts["admitted_lag_unknown"] == 2
     told = (await health(world))["groups"][GROUP]
     assert told == {"unknown": "no such group: it never committed"}
     assert 'admission_unknown{group="the-trainer"} 1.0' in await metrics(world)
@@ -116,7 +116,7 @@ async def test_a_log_that_cannot_say_holds_nobody_up_and_that_is_told(world: Wor
     world.gateway.admission._looks.clear()
     await asyncio.gather(*(world.open() for _ in range(3)))
     assert "did not answer in" in (await health(world))["groups"][GROUP]["unknown"]
-    assert world.gateway.metrics.counts["admitted_unasked"] == 1 + 1 + 3
+    assert world.gateway.metrics.counts["admitted_lag_unknown"] == 1 + 1 + 3
 
 
 @played(otherwise=SAYS, admission_lag_max=1, trainer_group=GROUP)
