@@ -81,6 +81,10 @@ def _check_runs(turn: Turn) -> None:
         if covered != outputs:
             detail = f"`weight_versions` cover {covered} tokens, the output has {outputs}"
             _refuse(turn, "length_mismatch", detail)
+    for place, _ in turn.continued_at or ():
+        if place > outputs:
+            detail = f"`continued_at` {place} is outside the {outputs} output_ids"
+            _refuse(turn, "invalid_field", detail)
     for start, end, _ in turn.untrained_runs or ():
         if not start <= end <= outputs:
             detail = f"untrained run [{start}, {end}) is outside the {outputs} output_ids"

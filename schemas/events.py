@@ -118,6 +118,11 @@ class Turn(Identified, frozen=True, kw_only=True, tag="turn"):
     """Runs `[version, tokens]` over the output; a version grows within a run."""
     weight_label: str | None = None
     """The engine's own name for the weights."""
+    continued_at: list[tuple[Count, bool | None]] | None = None
+    """`[place, cache_flushed]` inside the output: the engine stopped there and was asked again, and
+    whether its cache was emptied meanwhile; null if no update was declared meanwhile."""
+    cache_flushed: bool | None = None
+    """Whether the last declared update before the turn's end emptied the engine's cache."""
     finish_reason: str | None = None
     sampling: Sampling | None = None
     untrained_runs: list[tuple[Count, Count, str]] | None = None

@@ -53,6 +53,19 @@ class TurnSpan(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     end: Count
     attach: Attach
     sampling: Sampling | None = None
+    continued_at: list[tuple[Count, bool | None]] | None = None
+    """As in the turn; a place counts from `start`."""
+    cache_flushed: bool | None = None
+
+
+class ChannelBlob(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Rows of a channel that lie in a blob."""
+
+    name: str
+    start: Count
+    """Its first row is of this token; rows that would stand behind `end` are not of this sample."""
+    end: Count
+    channel: Channel
 
 
 class Sample(Identified, frozen=True, kw_only=True, tag="sample"):
@@ -84,7 +97,10 @@ class Sample(Identified, frozen=True, kw_only=True, tag="sample"):
     """Runs `[version, start, end)` over trained tokens only."""
     turns: list[TurnSpan] = msgspec.field(default_factory=list)
     channels: dict[str, Channel] | None = None
+    """Over all tokens; zero where nothing was sampled, and where the rows lie in a blob."""
+    channel_blobs: list[ChannelBlob] | None = None
     channels_missing: Count = 0
+    """Turns whose rows of a channel are neither here nor in a blob, or do not fit the others'."""
     end_status: EndStatus | None = None
     truncated: bool = False
     """The branch's last turn stopped by length."""

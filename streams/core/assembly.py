@@ -13,7 +13,7 @@ import numpy as np
 
 from schemas.events import Channel
 from schemas.record import Floats, Octets
-from schemas.samples import TurnSpan
+from schemas.samples import ChannelBlob, TurnSpan
 from streams.core.delta import read
 from streams.core.linearize import Fate, Segment
 from streams.core.recorded import RecordedTurn
@@ -25,6 +25,7 @@ _FLOAT32 = np.dtype("<f4")
 
 _TURN_BYTES = 100
 _RUN_BYTES = 20
+_BLOB_BYTES = 250
 
 
 def sample_id(session_id: str, policy: str, last_turn_id: str) -> str:
@@ -39,7 +40,7 @@ def sequence(segment: Segment) -> dict[str, Any]:
     ids = read(last.block, 0, last.end)
     runs = joined(run for fate in segment.owned for run in fate.trained)
     logprobs, missing = _logprobs(segment, last.end)
-    channels, channels_missing = _channels(segment)
+    channels, blobs, channels_missing = _channels(segment)
     return {
         "tokens": np.frombuffer(ids, _INT32),
         "prompt_len": runs[0][0],
@@ -49,6 +50,7 @@ def sequence(segment: Segment) -> dict[str, Any]:
         "weight_versions": _versions(segment) or None,
         "turns": _spans(segment),
         "channels": channels or None,
+        "channel_blobs": blobs or None,
         "channels_missing": channels_missing,
         "truncated": segment.leaf.event.finish_reason == "length",
         "use_tool": segment.leaf.branch_calls_tool,
@@ -61,17 +63,20 @@ def sequence(segment: Segment) -> dict[str, Any]:
 
 def encoded_bytes(segment: Segment) -> int:
     """About how large the sample is on the wire."""
+    turns_with = segment.turns if segment.channels else []
+    given = [pair for turn in turns_with for pair in (turn.event.channels or {}).items()]
     channels = {
         name: math.prod(channel.shape[1:]) * np.dtype(channel.dtype).itemsize
-        for turn in segment.turns
-        for name, channel in (turn.event.channels or {}).items()
+        for name, channel in given
+        if channel.data is not None
     }
+    blobs = _BLOB_BYTES * sum(channel.data is None for _, channel in given)
     per_token = 8 + sum(channels.values())
     runs = sum(len(fate.trained) for fate in segment.owned)
     versions = sum(len(fate.turn.event.weight_versions or ()) for fate in segment.owned)
     names = sum(len(turn.event.turn_id) for turn in segment.turns)
     turns = _TURN_BYTES * len(segment.turns) + names
-    return per_token * segment.last.end + turns + _RUN_BYTES * (runs + versions)
+    return per_token * segment.last.end + turns + blobs + _RUN_BYTES * (runs + versions)
 
 
 def _logprobs(segment: Segment, length: int) -> tuple[Floats, list[Run]]:
@@ -130,6 +135,8 @@ def _spans(segment: Segment) -> list[TurnSpan]:
             end=end,
             attach=turn.attach,
             sampling=turn.event.sampling,
+            continued_at=turn.event.continued_at,
+            cache_flushed=turn.event.cache_flushed,
         )
         for turn, end in _sampled_ends(segment)
     ]
@@ -142,31 +149,45 @@ def _sampled_ends(segment: Segment) -> list[tuple[RecordedTurn, int]]:
     return list(zip(turns, ends, strict=True))
 
 
-def _channels(segment: Segment) -> tuple[dict[str, Channel], int]:
-    """Per-token data over the whole sequence, zero where nothing was sampled."""
-    if not any(turn.event.channels for turn in segment.turns):
-        return {}, 0
+def _channels(segment: Segment) -> tuple[dict[str, Channel], list[ChannelBlob], int]:
+    """Per-token data over the whole sequence, zero where nothing was sampled.
+
+    Blobs are not read here: the sample says where their rows belong.
+    """
+    names = dict.fromkeys(name for turn in segment.turns for name in turn.event.channels or ())
     arrays: dict[str, Any] = {}
+    blobs: list[ChannelBlob] = []
     missing = 0
-    for turn, end in _sampled_ends(segment):
-        for name, channel in (turn.event.channels or {}).items():
-            if channel.data is None:
-                missing += 1
-                continue
-            shape = (segment.last.end, *channel.shape[1:])
-            if name not in arrays:
-                arrays[name] = np.zeros(shape, np.dtype(channel.dtype))
-            array = arrays[name]
-            if array.shape != shape or array.dtype != np.dtype(channel.dtype):
-                missing += 1
-                continue
-            values = np.frombuffer(channel.data, array.dtype).reshape(channel.shape)
-            array[turn.prompt_len : end] = values[: end - turn.prompt_len]
-    return {
-        name: Channel(
-            dtype=str(array.dtype),  # type: ignore[arg-type]  # came in as one of the literals
-            shape=list(array.shape),
-            data=Octets(array.tobytes()),
-        )
-        for name, array in arrays.items()
-    }, missing
+    for turn, end in _sampled_ends(segment) if names else ():
+        at = turn.prompt_len
+        for name in names:
+            channel = (turn.event.channels or {}).get(name)
+            if channel is None or not segment.channels:
+                missing += bool(turn.event.output_ids.size)
+            elif channel.data is None:
+                blobs.append(ChannelBlob(name=name, start=at, end=end, channel=channel))
+            else:
+                array = _array(arrays, name, channel, segment.last.end)
+                if array is None:
+                    missing += 1
+                    continue
+                values = np.frombuffer(channel.data, array.dtype).reshape(channel.shape)
+                array[at:end] = values[: end - at]
+    return {name: _whole(array) for name, array in arrays.items()}, blobs, missing
+
+
+def _array(arrays: dict[str, Any], name: str, channel: Channel, length: int) -> Any:
+    """The channel's array over the sequence; None if this turn's rows are of another kind."""
+    shape, dtype = (length, *channel.shape[1:]), np.dtype(channel.dtype)
+    if name not in arrays:
+        arrays[name] = np.zeros(shape, dtype)
+    array = arrays[name]
+    return array if array.shape == shape and array.dtype == dtype else None
+
+
+def _whole(array: Any) -> Channel:
+    return Channel(
+        dtype=str(array.dtype),  # type: ignore[arg-type]  # came in as one of the literals
+        shape=list(array.shape),
+        data=Octets(array.tobytes()),
+    )

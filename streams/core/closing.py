@@ -4,7 +4,7 @@ Invariants: the ledger's sums always match; a session that may not train gives a
 no sample; samples too large for the log are left out *before* the reward is shared.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import msgspec
@@ -168,6 +168,11 @@ def _fitting(session: OpenSession, segments: list[Segment]) -> tuple[list[Segmen
         size = encoded_bytes(segment) + len(bytes(session.rewards.payload))
         if size <= session.limits.sample_bytes:
             fitting.append(segment)
+            continue
+        # Too large by its channels: that costs the channels, not the sample.
+        bare = replace(segment, channels=False)
+        if encoded_bytes(bare) + len(bytes(session.rewards.payload)) <= session.limits.sample_bytes:
+            fitting.append(bare)
             continue
         leave_out(segment)
         detail = f"a sample of {size} bytes is over the limit of {session.limits.sample_bytes}"

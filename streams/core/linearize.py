@@ -62,6 +62,8 @@ class Segment:
     """Those that train here: always the last ones."""
     leaf: RecordedTurn
     """The end of the branch; its finish reason says whether the branch was cut."""
+    channels: bool = True
+    """False: with the turns' channels the sample would be too large."""
 
     @property
     def last(self) -> RecordedTurn:

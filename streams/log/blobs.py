@@ -2,6 +2,7 @@
 
     turn  channels {"routing": data 4 MB}      put aside       <blob_url>/ab/ab31...  4 MB
           channels {"routing": blob ab31...}   published
+    sample  channel_blobs [tokens 40-90: blob ab31...]      `whole` reads them into their places
 
 A blob's name is the digest of its content. Writing twice is writing once, and a name cannot point
 outside of the store, whoever wrote the event.
@@ -12,18 +13,21 @@ is reported missing. A missing blob costs the channel, never the sample.
 
 import asyncio
 import hashlib
+import math
 import re
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
 import fsspec
 import msgspec
+import numpy as np
 from fsspec.implementations.local import LocalFileSystem
 
 from schemas.events import Channel, Turn
 from schemas.record import Octets
+from schemas.samples import ChannelBlob, Sample
 from streams.errors import BadSetting, LogAway, LogError
 from streams.settings import Settings
 
@@ -63,15 +67,29 @@ class Blobs:
         Raises:
             LogError: a blob could not be written.
         """
-        large = {
-            name: channel
-            for name, channel in (turn.channels or {}).items()
-            if channel.data is not None and len(channel.data) > self._threshold_bytes
-        }
-        if not large:
-            return turn
-        aside = {name: await self._stored(channel) for name, channel in large.items()}
-        return msgspec.structs.replace(turn, channels=(turn.channels or {}) | aside)
+        given = turn.channels or {}
+        aside = {name: await self.put(channel) for name, channel in given.items()}
+        moved = any(aside[name] is not channel for name, channel in given.items())
+        return msgspec.structs.replace(turn, channels=aside) if moved else turn
+
+    async def put(self, channel: Channel) -> Channel:
+        """The channel, its content in a blob if it is large.
+
+        Raises:
+            LogError: the blob could not be written.
+        """
+        small = channel.data is None or len(channel.data) <= self._threshold_bytes
+        return channel if small else await self._stored(channel)
+
+    async def whole(self, sample: Sample) -> Sample:
+        """The sample with the rows of its blobs in their places.
+
+        A channel of which a blob cannot be had, or does not fit, is left out and counted in
+        `channels_missing`.
+        """
+        blobs = sample.channel_blobs or []
+        read = [(part, await self.read(part.channel)) for part in blobs]
+        return with_rows(sample, read)
 
     async def read(self, channel: Channel) -> bytes | MissingBlob:
         """A channel's content, from the event or from its blob."""
@@ -121,6 +139,51 @@ class Blobs:
 
     async def _bounded(self, work: Callable[[], Result]) -> Result:
         return await asyncio.wait_for(asyncio.to_thread(work), self._timeout_s)
+
+
+def with_rows(sample: Sample, read: Sequence[tuple[ChannelBlob, bytes | MissingBlob]]) -> Sample:
+    """The sample with what was read of its blobs."""
+    arrays: dict[str, Any] = {}
+    lost: list[str] = []
+    for part, data in read:
+        array = _array_of(sample, arrays, part)
+        channel = part.channel
+        dtype, rows = np.dtype(channel.dtype), part.end - part.start
+        size = math.prod(channel.shape) * dtype.itemsize
+        if isinstance(data, MissingBlob) or array is None or len(data) != size:
+            lost.append(part.name)
+            continue
+        values = np.frombuffer(data, dtype).reshape(channel.shape)
+        array[part.start : part.end] = values[:rows]
+    channels = dict(sample.channels or {})
+    for name, array in arrays.items():
+        channels[name] = Channel(
+            dtype=str(array.dtype),  # type: ignore[arg-type]  # came in as one of the literals
+            shape=list(array.shape),
+            data=Octets(array.tobytes()),
+        )
+    kept = {name: channel for name, channel in channels.items() if name not in lost}
+    return msgspec.structs.replace(
+        sample,
+        channels=kept or None,
+        channel_blobs=None,
+        channels_missing=sample.channels_missing + len(lost),
+    )
+
+
+def _array_of(sample: Sample, arrays: dict[str, Any], part: ChannelBlob) -> Any:
+    """The channel over the whole sample; None if these rows are of another kind."""
+    dtype = np.dtype(part.channel.dtype)
+    shape = (len(sample.tokens), *part.channel.shape[1:])
+    if part.name not in arrays:
+        given = (sample.channels or {}).get(part.name)
+        if given is None or given.data is None:
+            arrays[part.name] = np.zeros(shape, dtype)
+        else:
+            told = np.frombuffer(given.data, np.dtype(given.dtype)).reshape(given.shape)
+            arrays[part.name] = told.copy()
+    array = arrays[part.name]
+    return array if array.shape == shape and array.dtype == dtype else None
 
 
 def _checked(channel: Channel, name: str, data: bytes) -> bytes | MissingBlob:

@@ -26,7 +26,7 @@ from schemas.events import (
     TurnUndelivered,
 )
 from schemas.record import Floats, Ids, Octets, Record
-from schemas.samples import LedgerRow, Sample, SampleRevised, SessionClosed, TurnSpan
+from schemas.samples import ChannelBlob, LedgerRow, Sample, SampleRevised, SessionClosed, TurnSpan
 from schemas.traces import Trace, TraceTurn
 from schemas.trained import Trained
 
@@ -106,6 +106,8 @@ FULL: tuple[Record, ...] = (
         model="m",
         weight_versions=[(3, 1), (4, 1)],
         weight_label="v4",
+        continued_at=[(1, True), (2, None)],
+        cache_flushed=True,
         finish_reason="tool_calls",
         sampling=SAMPLING,
         untrained_runs=[(0, 1, "forced tool")],
@@ -166,8 +168,19 @@ FULL: tuple[Record, ...] = (
         reward_payload=text('{"score":0.2}'),
         turn_rewards={"t1": 0.3},
         weight_versions=[(4, 1, 2)],
-        turns=[TurnSpan(turn_id="t1", start=1, end=2, attach="realign", sampling=SAMPLING)],
+        turns=[
+            TurnSpan(
+                turn_id="t1",
+                start=1,
+                end=2,
+                attach="realign",
+                sampling=SAMPLING,
+                continued_at=[(1, False)],
+                cache_flushed=False,
+            )
+        ],
         channels={"entropy": CHANNEL},
+        channel_blobs=[ChannelBlob(name="entropy", start=1, end=2, channel=CHANNEL)],
         channels_missing=1,
         end_status="truncated",
         truncated=True,
