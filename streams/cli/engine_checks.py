@@ -257,6 +257,8 @@ async def _experts(asking: _Asking, advice: Advice) -> list[Finding]:
     name = "routed experts"
     heard = await asking.hear(Sampling(max_new_tokens=_TOKENS, seed=0), experts=True)
     experts = heard.last.routed_experts
+    if heard.last.experts_wrong is not None:
+        return [failed(name, heard.last.experts_wrong, advice.experts)]
     if experts is None:
         return [note(name, "none are told", advice.experts)]
     return [ok(name, f"{experts.dtype} of shape {list(experts.shape)}, a row for each token")]

@@ -104,6 +104,8 @@ class Tokens:
     For engines that tell at the end; None as a version: the engine's label is no number."""
     routed_experts: Experts | None = None
     """On the last, if asked for: of the whole generation."""
+    experts_wrong: str | None = None
+    """Why those that came cannot be used; the tokens can."""
     prompt_ids: tuple[int, ...] | None = None
     """If asked for, on the first that has it."""
 

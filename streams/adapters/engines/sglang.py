@@ -149,6 +149,7 @@ class _Answer:
         meta = told.meta_info
         finish = _finish(meta.finish_reason)
         ids, logprobs = self._new(told.output_ids or [], meta)
+        experts, wrong = _experts(meta.routed_experts, self._seen)
         runs = None
         if finish is not None and meta.weight_versions:
             runs = tuple((weight_version(s.version), s.end - s.start) for s in meta.weight_versions)
@@ -160,7 +161,8 @@ class _Answer:
             weight_runs=runs,
             finish=finish,
             stop_reason=_reason(meta.finish_reason),
-            routed_experts=_experts(meta.routed_experts, self._seen),
+            routed_experts=experts,
+            experts_wrong=wrong,
             prompt_ids=None if told.prompt_token_ids is None else tuple(told.prompt_token_ids),
         )
 
@@ -209,19 +211,18 @@ def _reason(reason: FinishReason | None) -> str | None:
     return None if word is None else str(word)
 
 
-def _experts(text: str | None, count: int) -> Experts | None:
-    """Of the sampled tokens; how many layers and choices a row has is not said."""
+def _experts(text: str | None, count: int) -> tuple[Experts | None, str | None]:
+    """Of the sampled tokens, or what is wrong; the layers and choices of a row are not said."""
     if text is None:
-        return None
+        return None, None
     try:
         data = base64.b64decode(text, validate=True)
     except binascii.Error as error:
-        raise EngineError(f"routed experts: {error}", retryable=False) from error
+        return None, f"routed experts: {error}"
     per_token, odd = divmod(len(data), count * _EXPERT_BYTES or 1)
-    if odd:
-        what = f"{len(data)} bytes of routed experts for {count} tokens"
-        raise EngineError(what, retryable=False)
-    return Experts(dtype="int32", shape=(count, per_token), data=data)
+    if odd or not count:
+        return None, f"{len(data)} bytes of routed experts for {count} tokens"
+    return Experts(dtype="int32", shape=(count, per_token), data=data), None
 
 
 def _sampling(sampling: Sampling) -> dict[str, Any]:

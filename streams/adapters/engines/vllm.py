@@ -159,7 +159,9 @@ class _Answer:
         logprobs = _logprobs(ids, choice.logprobs)
         self._seen += len(ids)
         spans = choice.weight_versions or []
-        experts = choice.routed_experts if self._experts else None
+        experts, wrong = None, None
+        if self._experts and choice.routed_experts is not None:
+            experts, wrong = _array(choice.routed_experts, self._seen)
         return Tokens(
             ids=tuple(ids),
             logprobs=logprobs,
@@ -167,7 +169,8 @@ class _Answer:
             weight_runs=tuple((weight_version(s.version), s.end - s.start) for s in spans) or None,
             finish=_finish(choice.finish_reason),
             stop_reason=None if choice.stop_reason is None else str(choice.stop_reason),
-            routed_experts=None if experts is None else _array(experts, self._seen),
+            routed_experts=experts,
+            experts_wrong=wrong,
             prompt_ids=None if told.prompt_token_ids is None else tuple(told.prompt_token_ids),
         )
 
@@ -191,18 +194,19 @@ def _finish(reason: str | None) -> Finish | None:
     return _FINISHES.get(reason, "stop")
 
 
-def _array(text: str, count: int) -> Experts:
+def _array(text: str, count: int) -> tuple[Experts | None, str | None]:
+    """Of the sampled tokens, or what is wrong."""
     try:
         array = np.load(io.BytesIO(base64.b64decode(text, validate=True)), allow_pickle=False)
     except (ValueError, OSError, EOFError, binascii.Error) as error:
-        raise EngineError(f"routed experts: {error}", retryable=False) from error
+        return None, f"routed experts: {error}"
     if not array.ndim or array.shape[0] != count:
-        what = f"routed experts of shape {array.shape} for {count} tokens"
-        raise EngineError(what, retryable=False)
+        return None, f"routed experts of shape {array.shape} for {count} tokens"
     if array.dtype.name not in _EXPERT_DTYPES:
         array = array.astype(np.int32)
     dtype = cast(Literal["int8", "int16", "int32", "int64", "uint8"], array.dtype.name)
-    return Experts(dtype=dtype, shape=array.shape, data=np.ascontiguousarray(array).tobytes())
+    data = np.ascontiguousarray(array).tobytes()
+    return Experts(dtype=dtype, shape=array.shape, data=data), None
 
 
 def _sampling(sampling: Sampling) -> dict[str, Any]:

@@ -20,7 +20,6 @@ BROKEN = {
     "one logprob too few": ({"drops_logprob": True}, "logprobs for", False),
     "logprobs of other tokens": ({"others_logprobs": True}, "or of others", False),
     "a full queue": ({"aborts_with": 503}, "", True),
-    "routed experts that do not fit": ({"experts": (3, 2), "experts_short": True}, "routed", False),
 }
 
 
@@ -32,7 +31,7 @@ def test_what_breaks_is_an_error_and_is_not_asked_again(
     async def story(at: Stand) -> None:
         for name, value in faults.items():
             setattr(at.server.faults, name, value)
-        came = await heard(at.engine, asks(routed_experts="experts" in faults))
+        came = await heard(at.engine, asks())
         assert came.error is not None
         assert at.urls[0] in str(came.error)
         assert says in str(came.error)

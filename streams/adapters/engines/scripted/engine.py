@@ -5,7 +5,8 @@
 
 A generation that was stopped (by its rule, by `abort`, by new weights) leaves its rest behind: a
 call with the same routing key whose prompt is the old one and the tokens given goes on from
-there, under the weights of that time.
+there, under the weights of that time. While it is paused nothing is sampled: what was under way is
+stopped, or held like what is new.
 
 Invariant: every generation that was begun ends in the journal, with what was handed over.
 """
@@ -24,10 +25,11 @@ import numpy as np
 from tokenizers import Tokenizer
 
 from schemas.record import Ids
-from streams.adapters.engines.interface import EngineError, Finish, Generation, Tokens
+from streams.adapters.engines.interface import EngineError, Experts, Finish, Generation, Tokens
 from streams.adapters.engines.scripted.journal import Journal, Sampled
 from streams.adapters.engines.scripted.playing import Plan, Player
 from streams.adapters.engines.scripted.script import DEMO, Script
+from streams.adapters.engines.scripted.spelling import derived_experts
 
 RESTS_MAX = 1000
 """Stopped generations that nobody continued; the oldest is forgotten."""
@@ -40,6 +42,7 @@ class _Running:
     plan: Plan
     entry: Sampled
     prompt: Ids
+    asks_experts: bool
     stopped: asyncio.Event = field(default_factory=asyncio.Event)
     why: str | None = None
 
@@ -81,6 +84,9 @@ class ScriptedEngine:
             BadScript: it needs a tokenizer, or another one.
         """
         self._player = Player(script, tokenizer)
+        self._script = script
+        self._going = asyncio.Event()
+        self._going.set()
         self.journal = Journal(journal_path, journal_keep)
         self._version = script.weight_version
         self._label = script.weight_label
@@ -111,8 +117,9 @@ class ScriptedEngine:
             running = self._begin(generation, entry)
             for step in _steps(running.plan):
                 await _pause(running, step.start)
+                await self._held(running)
                 tokens = self._tokens(running, step)
-                entry.add(tokens)
+                entry.add(tokens, self._version_of(running) if tokens.ids else None)
                 if tokens.finish:
                     entry.outcome = "finished"  # now: who has seen the end asks for no more
                     yield tokens
@@ -130,6 +137,16 @@ class ScriptedEngine:
         """Stop a generation: it ends with finish `abort`."""
         if request_id in self._running:
             self._running[request_id].stop("aborted by the caller")
+
+    def pause(self, *, abort: bool = True) -> None:
+        """Sample nothing until `resume`; what is under way is stopped or held."""
+        self._going.clear()
+        for running in self._running.values() if abort else ():
+            running.stop("paused")
+
+    def resume(self) -> None:
+        """Sample again."""
+        self._going.set()
 
     def update_weights(self, version: int, label: str | None = None, *, abort: bool = True) -> None:
         """From now on tokens are of other weights; what is under way is stopped or goes on."""
@@ -154,15 +171,17 @@ class ScriptedEngine:
         else:
             plan = _limited(rest, generation.sampling.max_new_tokens)
         entry.rule = plan.name
-        running = _Running(plan, entry, prompt)
+        running = _Running(plan, entry, prompt, generation.routed_experts)
         self._running[generation.request_id] = running
         return running
 
     def _tokens(self, running: _Running, step: _Step) -> Tokens:
         plan, rule = running.plan, running.plan.rule
-        version = self._version if rule.weight_version is None else rule.weight_version
+        version = self._version_of(running)
         label = self._label if rule.weight_label is None else rule.weight_label
         running.entry.weight_label = label
+        if not self._script.tells_version:
+            version = label = None
         if running.why:
             step = _Step(step.start, step.start, "abort")
         elif step.fails and rule.fail:
@@ -178,7 +197,31 @@ class ScriptedEngine:
             weight_label=label,
             finish=step.finish,
             stop_reason=reason.get(step.finish, plan.stop_reason),
+            routed_experts=self._experts(running, step.end) if step.finish else None,
         )
+
+    def _version_of(self, running: _Running) -> int | None:
+        rule = running.plan.rule
+        return self._version if rule.weight_version is None else rule.weight_version
+
+    def _experts(self, running: _Running, given: int) -> Experts | None:
+        if not running.asks_experts or self._script.experts is None:
+            return None
+        before = [*running.prompt[-1:].tolist(), *running.plan.ids[:given]][:given]
+        return derived_experts(before, *self._script.experts)
+
+    async def _held(self, running: _Running) -> None:
+        if self._going.is_set():
+            return
+        going, stopped = (
+            asyncio.create_task(event.wait()) for event in (self._going, running.stopped)
+        )
+        try:
+            await asyncio.wait({going, stopped}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            going.cancel()
+            stopped.cancel()
+            await asyncio.wait({going, stopped})
 
     def _leave_rest(self, running: _Running, given: int) -> None:
         plan, key = running.plan, running.entry.routing_key

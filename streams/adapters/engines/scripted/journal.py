@@ -12,7 +12,7 @@ from typing import Any, Literal
 import msgspec
 
 from schemas.record import Ids
-from streams.adapters.engines.interface import Finish, Generation, Tokens
+from streams.adapters.engines.interface import Experts, Finish, Generation, Tokens
 
 Outcome = Literal["running", "finished", "failed", "closed"]
 """closed: the caller went away before the end."""
@@ -40,20 +40,23 @@ class Sampled:
     error: str | None = None
     taken: int = 0
     """How many tokens the caller was handed."""
+    experts: Experts | None = None
+    """Of all its tokens, if the caller was told."""
 
-    def add(self, tokens: Tokens) -> None:
-        """Tokens on their way to the caller."""
+    def add(self, tokens: Tokens, version: int | None) -> None:
+        """Tokens on their way to the caller, of weights that it may not be told."""
         self.ids += tokens.ids
         self.logprobs += tokens.logprobs
         self.taken += len(tokens.ids)
         self.finish, self.stop_reason = tokens.finish, tokens.stop_reason
-        if tokens.weight_version is None or not tokens.ids:
+        self.experts = tokens.routed_experts
+        if version is None or not tokens.ids:
             return
-        if self.weight_versions and self.weight_versions[-1][0] == tokens.weight_version:
-            version, count = self.weight_versions.pop()
+        if self.weight_versions and self.weight_versions[-1][0] == version:
+            _, count = self.weight_versions.pop()
             self.weight_versions.append((version, count + len(tokens.ids)))
         else:
-            self.weight_versions.append((tokens.weight_version, len(tokens.ids)))
+            self.weight_versions.append((version, len(tokens.ids)))
 
     def as_line(self) -> dict[str, Any]:
         fields = {name: getattr(self, name) for name in self.__slots__}

@@ -12,7 +12,14 @@ from typing import Any, Literal
 import aiohttp
 import msgspec
 
-from streams.adapters.engines.interface import EngineError, Finish, Generation, Tokens, WrongEngine
+from streams.adapters.engines.interface import (
+    EngineError,
+    Experts,
+    Finish,
+    Generation,
+    Tokens,
+    WrongEngine,
+)
 
 _TIMEOUT = aiohttp.ClientTimeout(total=None, sock_connect=5.0, sock_read=300.0)
 _QUESTION = aiohttp.ClientTimeout(total=5.0)
@@ -33,6 +40,7 @@ class _Line(msgspec.Struct):
     weight_label: str | None = None
     finish: Finish | None = None
     stop_reason: str | None = None
+    routed_experts: Experts | None = None
     error: str | None = None
     retryable: bool = True
 
@@ -68,6 +76,7 @@ class RemoteScriptedEngine:
             "routing_key": generation.routing_key,
             "input_ids": generation.input_ids.tolist(),
             "sampling": generation.sampling,
+            "routed_experts": generation.routed_experts,
         }
         finished = False
         try:
@@ -136,6 +145,7 @@ class RemoteScriptedEngine:
             weight_label=line.weight_label,
             finish=line.finish,
             stop_reason=line.stop_reason,
+            routed_experts=line.routed_experts,
         )
 
     async def _refusal(self, response: aiohttp.ClientResponse) -> EngineError:

@@ -99,6 +99,10 @@ class Script(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """For a call that no rule fits; without it such a call fails."""
     weight_version: int | None = 0
     weight_label: str | None = None
+    tells_version: bool = True
+    """False: callers are told neither version nor label; the journal has both."""
+    experts: tuple[int, int] | None = None
+    """Layers and choices of the experts that callers are told of, if they ask."""
     end_token: str = END_TOKEN
 
     def __post_init__(self) -> None:

@@ -3,6 +3,8 @@
     POST /generate   {request_id, routing_key, input_ids, sampling}   a line of JSON for each Tokens
     POST /abort      {request_id}
     POST /weights    {version, label, abort}
+    POST /pause      {abort}
+    POST /resume
     GET  /journal    a line of JSON for each generation
     GET  /ready
 
@@ -35,6 +37,7 @@ class _Asked(msgspec.Struct):
     routing_key: str
     input_ids: list[Annotated[int, msgspec.Meta(ge=0, le=TOKEN_ID_MAX)]]
     sampling: Sampling = msgspec.field(default_factory=Sampling)
+    routed_experts: bool = False
 
 
 class _Aborted(msgspec.Struct):
@@ -47,6 +50,10 @@ class _Weights(msgspec.Struct):
     abort: bool = True
 
 
+class _Pause(msgspec.Struct):
+    abort: bool = True
+
+
 def application(engine: ScriptedEngine) -> web.Application:
     app = web.Application(client_max_size=BODY_BYTES_MAX)
     app[ENGINE] = engine
@@ -55,6 +62,8 @@ def application(engine: ScriptedEngine) -> web.Application:
             web.post("/generate", _generate),
             web.post("/abort", _abort),
             web.post("/weights", _weights),
+            web.post("/pause", _pause),
+            web.post("/resume", _resume),
             web.get("/journal", _journal),
             web.get("/ready", _ready),
         ]
@@ -69,6 +78,7 @@ async def _generate(request: web.Request) -> web.StreamResponse:
         routing_key=asked.routing_key,
         input_ids=np.asarray(asked.input_ids, np.int32),
         sampling=asked.sampling,
+        routed_experts=asked.routed_experts,
     )
     async with contextlib.aclosing(request.app[ENGINE].generate(generation)) as stream:
         try:
@@ -101,6 +111,16 @@ async def _abort(request: web.Request) -> web.Response:
 async def _weights(request: web.Request) -> web.Response:
     weights = await _read(request, _Weights)
     request.app[ENGINE].update_weights(weights.version, weights.label, abort=weights.abort)
+    return web.Response()
+
+
+async def _pause(request: web.Request) -> web.Response:
+    request.app[ENGINE].pause(abort=(await _read(request, _Pause)).abort)
+    return web.Response()
+
+
+async def _resume(request: web.Request) -> web.Response:
+    request.app[ENGINE].resume()
     return web.Response()
 
 

@@ -10,11 +10,15 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 from zlib import crc32
 
+import numpy as np
 from tokenizers import Tokenizer
+
+from streams.adapters.engines.interface import Experts
 
 LOGPROB_STEPS = 4096
 LOGPROB_STEP = 1 / 1024
 """A power of two, so that the logprob is the same as float32 and float64."""
+EXPERTS = 64
 
 
 def encoded(tokenizer: Tokenizer, text: str) -> list[int]:
@@ -31,6 +35,17 @@ def derived_logprobs(ids: Sequence[int]) -> tuple[float, ...]:
         -(1 + crc32(f"{token},{place}".encode()) % LOGPROB_STEPS) * LOGPROB_STEP
         for place, token in enumerate(ids)
     )
+
+
+def derived_experts(before: Sequence[int], layers: int, choices: int) -> Experts:
+    """A row for each token, by the token before it, whose pass sampled it."""
+    rows = [
+        crc32(f"{token},{number}".encode()) % EXPERTS
+        for token in before
+        for number in range(layers * choices)
+    ]
+    data = np.asarray(rows, np.int32).tobytes()
+    return Experts(dtype="int32", shape=(len(before), layers * choices), data=data)
 
 
 def written(message: Mapping[str, Any]) -> str:

@@ -97,6 +97,12 @@ class SmallModel:
         of = {"processed": cut, "tempered": tempered, "raw": logits}[self.told]
         return token, float(_log_softmax(of)[token])
 
+    def update_weights(self, version: int | None) -> None:
+        """Other weights from now on; what is under way is stopped."""
+        self.version = version
+        for stopped in self._stopped.values():
+            stopped.set()
+
     async def abort(self, request_id: str) -> None:
         if request_id in self._stopped:
             self._stopped[request_id].set()

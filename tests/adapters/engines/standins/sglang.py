@@ -80,6 +80,7 @@ class StandInSglang(StandIn):
                 stop_ids=tuple(given.stop_token_ids),
                 json_schema=given.json_schema,
             ),
+            routed_experts=asked.return_routed_experts,
         )
         return generation, _Stream(asked, self.faults, incremental=self.incremental)
 
@@ -128,8 +129,11 @@ class _Stream:
             "output_token_logprobs": entries[:-1] if faults.drops_logprob else entries,
             **self._versions(tokens, len(ids)),
         }
-        if tokens.finish and faults.experts and self._asked.return_routed_experts:
-            meta["routed_experts"] = self._experts(*faults.experts)
+        if tokens.finish and self._asked.return_routed_experts:
+            if tokens.routed_experts is not None:  # the model knows
+                meta["routed_experts"] = base64.b64encode(tokens.routed_experts.data).decode()
+            elif faults.experts:
+                meta["routed_experts"] = self._experts(*faults.experts)
         event = {"text": "", "output_ids": shown, "meta_info": meta}
         if self._asked.return_prompt_token_ids:
             added = [BOS] if faults.adds_token else []

@@ -36,7 +36,7 @@ class _Sampling(msgspec.Struct, forbid_unknown_fields=True):
     stop: list[str] = []
     stop_token_ids: list[int] = []
     structured_outputs: _Outputs | None = None
-    routed_experts_prompt_start: int = 0
+    routed_experts_prompt_start: int | None = None
 
 
 class _Asked(msgspec.Struct, forbid_unknown_fields=True):
@@ -83,6 +83,7 @@ class StandInVllm(StandIn):
                 stop_ids=tuple(given.stop_token_ids),
                 json_schema=given.structured_outputs.json if given.structured_outputs else None,
             ),
+            routed_experts=given.routed_experts_prompt_start is not None,
         )
         return generation, _Stream(asked, self.faults)
 
@@ -133,9 +134,7 @@ class _Stream:
             "finish_reason": FINISHES[tokens.finish] if tokens.finish else None,
             "stop_reason": tokens.stop_reason if tokens.finish == "stop" else None,
             "weight_versions": self._spans() if tokens.finish else None,
-            "routed_experts": self._experts(*faults.experts)
-            if tokens.finish and faults.experts
-            else None,
+            "routed_experts": self._experts(tokens) if tokens.finish else None,
         }
         if faults.aborts_with is not None:
             choice["finish_reason"] = "error"
@@ -168,10 +167,19 @@ class _Stream:
             start += length
         return spans
 
-    def _experts(self, layers: int, choices: int) -> str:
+    def _experts(self, tokens: Tokens) -> str | None:
+        if tokens.routed_experts is not None:  # the model knows
+            known = tokens.routed_experts
+            return _npy(np.frombuffer(known.data, known.dtype).reshape(known.shape))
+        if self._faults.experts is None:
+            return None
         whole = len(self._asked.token_ids) + self._count - 1
-        rows = whole - self._asked.sampling_params.routed_experts_prompt_start
+        rows = whole - (self._asked.sampling_params.routed_experts_prompt_start or 0)
         rows -= self._faults.experts_short
-        file = io.BytesIO()
-        np.save(file, np.zeros((rows, layers, choices), np.uint16))
-        return base64.b64encode(file.getvalue()).decode()
+        return _npy(np.zeros((rows, *self._faults.experts), np.uint16))
+
+
+def _npy(array: Any) -> str:
+    file = io.BytesIO()
+    np.save(file, array)
+    return base64.b64encode(file.getvalue()).decode()
