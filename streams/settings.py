@@ -182,6 +182,14 @@ class Settings:
     """Silence in a stream before an event is sent that adds nothing; clients give up at 300."""
     gateway_retry_after_s: int = 1
     """Told to clients that are to try again."""
+    gateway_pause_wait_s: float = 240.0
+    """For a call while its run is paused for new weights, then it is to try again; clients whose
+    answer comes in one piece give up at 300."""
+    gateway_weight_version: int = 0
+    """Of the weights before the first update is declared; for engines that do not say it."""
+    gateway_routed_experts: bool = False
+    """`true` asks the engine which experts computed each token and records it as a channel; with
+    many layers that is kilobytes a token."""
     gateway_drain_timeout_s: float = 30.0
     """Time for calls under way when the gateway stops."""
     admission_lag_max: int | None = None
@@ -305,6 +313,10 @@ def _read(name: str, text: str, kind: object) -> object:
         (kind,) = (part for part in typing.get_args(kind) if part is not types.NoneType)
     if kind is str:
         return text
+    if kind is bool:
+        if text.lower() not in _TRUTH:
+            _refuse(name, text, "give true or false")
+        return _TRUTH[text.lower()]
     try:
         return int(text) if kind is int else float(text)
     except ValueError:
@@ -371,6 +383,9 @@ def _check_pairs(settings: Settings) -> None:
         )
 
 
+_TRUTH = {"true": True, "1": True, "false": False, "0": False}
+
+
 _MOST = {
     "replication": 32_767,
     "partitions": 10_000,
@@ -383,6 +398,7 @@ _FROM_ZERO = {
     "metrics_port",
     "gateway_port",
     "gateway_retry_after_s",
+    "gateway_weight_version",
     "trace_share",
     "producer_linger_ms",
     "blob_threshold_bytes",

@@ -35,6 +35,7 @@ from streams.adapters.client_steps import (
     checked_reward,
     steps_of,
 )
+from streams.adapters.client_weights import WeightCalls
 from streams.adapters.what_to_set import for_sdks
 
 __all__ = ["AsyncSession", "ControlRefused", "GatewayAway", "Session", "Turnstream"]
@@ -49,7 +50,7 @@ _STATUSES = get_args(EndStatus)
 Reward = float | Mapping[str, Any]
 
 
-class Turnstream:
+class Turnstream(WeightCalls):
     """A gateway's control API."""
 
     def __init__(

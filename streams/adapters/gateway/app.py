@@ -64,6 +64,10 @@ class Api:
         """Turns under way."""
         return len(self._turns)
 
+    def in_flight_of(self, run_id: str) -> int:
+        """Those of one run."""
+        return sum(turn.run_id == run_id for turn in self._turns)
+
     def routes(self) -> list[web.RouteDef]:
         """Of every dialect, with the key in a header or in the path."""
         served: dict[Route, Handler] = {}
@@ -237,6 +241,7 @@ class Api:
         key = self._read_key(request, dialect)
         if self.draining:
             raise _going_down()
+        await self._parts.weights.known()
         return await self._parts.sessions.get(key)
 
     def _admit(self, session: Session) -> None:

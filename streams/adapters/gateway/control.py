@@ -5,6 +5,7 @@
     POST  /control/sessions/ID/end           status, reward
     POST  /control/sessions/ID/rewards       a reward, for the session or one turn
     POST  /control/drain                     take no new calls
+    POST  /control/pause, /control/resume    see `control_weights`
 
 The fields are those of the events `session_opened`, `session_ended` and `reward`; a turn may also
 be named by the id of its answer or of a tool call in it. Opening or ending a second time with the
@@ -124,12 +125,12 @@ class Control:
         return _json(told, status, self._settings.gateway_retry_after_s)
 
     async def _open(self, request: web.Request) -> Told:
-        fields = await _fields(request, SessionOpened)
+        fields = await fields_of(request, SessionOpened)
         asked = {"session_id": f"s-{uuid.uuid4().hex}", **fields}
         # Both decide what the samples are, and a later start may have other settings.
         asked.setdefault("policy", self._settings.profile)
         asked.setdefault("fingerprint", self._fingerprint)
-        event = _event(SessionOpened, "session_opened", asked)
+        event = event_of(SessionOpened, "session_opened", asked)
         _check(event)
         if event.fingerprint != self._fingerprint:
             detail = f"`fingerprint` is not this gateway's, which is {self._fingerprint}"
@@ -174,9 +175,9 @@ class Control:
 
     async def _end(self, request: web.Request) -> Told:
         session_id = request.match_info["id"]
-        fields = await _fields(request, SessionEnded)
+        fields = await fields_of(request, SessionEnded)
         asked = {"end_status": "completed", **fields, "session_id": session_id}
-        event = _event(SessionEnded, "session_ended", asked)
+        event = event_of(SessionEnded, "session_ended", asked)
         _check(self._opening_of(session_id), event)
         words = words_of(event)
         over = self._sessions.how_it_ended(session_id)
@@ -226,13 +227,13 @@ class Control:
 
     async def _reward(self, request: web.Request) -> Told:
         session_id = request.match_info["id"]
-        fields = await _fields(request, Reward)
+        fields = await fields_of(request, Reward)
         asked = {"reward_id": uuid.uuid4().hex, **fields, "session_id": session_id}
         named = bytes(fields.get("turn_id", b"")).decode(errors="replace").strip('"')
         minted = self._minter.recognise(named)
         if minted is not None and minted.of(session_id):
             asked["turn_id"] = minted.turn_id
-        event = _event(Reward, "reward", asked)
+        event = event_of(Reward, "reward", asked)
         _check(self._opening_of(session_id), event)
         await self._publisher.event(session_id, event)
         told = {"session_id": session_id, "reward_id": event.reward_id, "turn_id": event.turn_id}
@@ -266,7 +267,8 @@ def _told(session: Session) -> Told:
     }
 
 
-def _event(kind: type[Kind], name: str, asked: Told) -> Kind:
+def event_of(kind: type[Kind], name: str, asked: Told) -> Kind:
+    """The record that these fields are."""
     event = from_json(msgspec.json.encode({**asked, "type": name}))
     assert isinstance(event, kind), "the type is given"
     return event
@@ -301,7 +303,7 @@ def _check_reward(event: Reward | SessionEnded) -> None:
         raise Refused(400, "`reward` is no finite number of 32 bits")
 
 
-async def _fields(request: web.Request, kind: type[Record]) -> Told:
+async def fields_of(request: web.Request, kind: type[Record]) -> Told:
     """What is asked for, each value as its text: numbers and metadata reach the log as given."""
     try:
         body = await request.read()

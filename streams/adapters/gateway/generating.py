@@ -3,11 +3,20 @@
     prompt ──► ids, ids, abort          stopped for new weights
     prompt + ids ──► ids, ids, stop     gone on with, in the same turn
 
-An engine that stops a generation before it has sampled a token of it is paused for, longer each
-time, and given up in the end: it would be asked in a circle.
+While the run is paused the engine is not asked; an engine that fails in a pause, in a way that
+time mends, is being changed and counts as stopped. After a stop what was declared is read up to
+now: the pause stands in the log before the trainer touches the engine, so what follows it cannot
+be taken for the weights before.
+
+A stop string may begin before a stop and end behind it, where the engine does not see it: then the
+answer is cut here, at the token that completes it. What a schema forces cannot be gone on with:
+the engine would begin the schema anew.
+
+An engine that stops a generation before it has sampled a token of it, without a pause, is waited
+for, longer each time, and given up in the end: it would be asked in a circle.
 
 Invariant: what is sampled is one sequence of ids; whoever is told to stop has stopped the engine
-too when it returns.
+too when it returns; a token's version is the one the engine says, else the one declared.
 """
 
 import asyncio
@@ -15,18 +24,53 @@ import contextlib
 import dataclasses
 import uuid
 from collections.abc import Callable, Sequence
+from typing import Protocol
 
 import numpy as np
 
 from schemas.record import Ids
-from streams.adapters.engines.interface import Engine, EngineError, Generation, Sampling
+from streams.adapters.engines.interface import Engine, EngineError, Generation, Sampling, Tokens
+from streams.adapters.gateway.run_weights import RunWeights
 from streams.adapters.gateway.sampled import Sampled
 
 PAUSES_S = (0.05, 0.1, 0.2, 0.4, 0.8, 1.6, *[2.0] * 13)
 """After each stop in a row that came before a token was sampled; then the engine is given up."""
 _ABORT_S = 5.0
 
-Feed = Callable[[Sequence[int]], None]
+CANNOT_CONTINUE = "stopped in an answer that a schema constrains, which cannot be gone on with"
+
+Feed = Callable[[Sequence[int]], bool]
+"""Takes ids as they come; whether a stop string of the call's is complete."""
+
+
+class Updates(Protocol):
+    """The weights of the run that a call belongs to."""
+
+    @property
+    def now(self) -> RunWeights:
+        """As far as they are known."""
+        ...
+
+    @property
+    def engine_tells(self) -> bool:
+        """Whether the engine says versions by itself."""
+        ...
+
+    def hear_version(self) -> None:
+        """The engine has said one."""
+        ...
+
+    async def passed(self) -> bool:
+        """Wait while the run is paused; False: gave up.
+
+        Raises:
+            EngineError: for too long.
+        """
+        ...
+
+    async def caught_up(self) -> None:
+        """Know what was declared by now."""
+        ...
 
 
 class Generating:
@@ -38,11 +82,11 @@ class Generating:
         routing_key: str,
         sampled: Sampled,
         feed: Feed,
-        *,
-        pauses_s: Sequence[float] = PAUSES_S,
+        updates: Updates,
     ) -> None:
-        """`feed` gets the ids as they come."""
-        self._pauses_s = pauses_s
+        """Nothing is asked yet."""
+        self._updates = updates
+        self.pauses_s: Sequence[float] = PAUSES_S
         self._engine = engine
         self._routing_key = routing_key
         self._sampled = sampled
@@ -50,6 +94,8 @@ class Generating:
         self._request_id = ""
         self._task: asyncio.Task[None] | None = None
         self._stopped = False
+        self._seen = 0
+        """Updates that were known when the last generation began."""
         self.continued = 0
 
     def stop(self) -> None:
@@ -72,6 +118,9 @@ class Generating:
             await asyncio.wait({task})
         finally:
             task.cancel()
+            now = self._updates.now
+            self._sampled.declares = now.updates > 0 or not self._updates.engine_tells
+            self._sampled.cache_flushed = now.cache_flushed
         if not task.cancelled():
             task.result()
         elif self._stopped:
@@ -85,39 +134,80 @@ class Generating:
 
     async def _all(self, prompt: Ids, sampling: Sampling) -> None:
         sampled, most = self._sampled, sampling.max_new_tokens
-        pauses_s = iter(self._pauses_s)
-        while True:
+        pauses_s = iter(self.pauses_s)
+        while await self._updates.passed():
+            if self.continued:
+                self._join()
             before = len(sampled.ids)
             ids = np.concatenate([prompt, sampled.output_ids]) if before else prompt
-            await self._once(ids, dataclasses.replace(sampling, max_new_tokens=most - before))
+            await self._part(ids, self._rest(sampling, before))
             if sampled.finish != "abort":
                 return
             if len(sampled.ids) >= most:
                 sampled.finish = "length"
                 return
             # Stopped for new weights: go on from what was sampled.
+            if sampled.ids and sampling.json_schema is not None:
+                raise EngineError(CANNOT_CONTINUE)
             if len(sampled.ids) > before:
-                pauses_s = iter(self._pauses_s)
-            else:
+                pauses_s = iter(self.pauses_s)
+            elif not self._updates.now.paused:
                 pause_s = next(pauses_s, None)
                 if pause_s is None:
                     raise EngineError("the engine stops the generation again and again")
                 await asyncio.sleep(pause_s)
             self.continued += 1
+        sampled.finish = "abort"
+
+    async def _part(self, ids: Ids, sampling: Sampling) -> None:
+        """One generation; whatever ends it for an update is a stop."""
+        self._seen = self._updates.now.updates
+        try:
+            await self._once(ids, sampling)
+        except EngineError as error:
+            if error.retryable:
+                await self._updates.caught_up()
+            if not error.retryable or not self._updates.now.paused:
+                raise
+            self._sampled.finish = "abort"
+        else:
+            if self._sampled.finish == "abort":
+                await self._updates.caught_up()
+
+    def _rest(self, sampling: Sampling, before: int) -> Sampling:
+        """How it is gone on after so many tokens; the same seed would draw the same numbers."""
+        seed = None if sampling.seed is None else sampling.seed + self.continued
+        most = sampling.max_new_tokens - before
+        return dataclasses.replace(sampling, max_new_tokens=most, seed=seed)
+
+    def _join(self) -> None:
+        now = self._updates.now
+        self._sampled.join(now.cache_flushed if now.updates > self._seen else None)
 
     async def _once(self, ids: Ids, sampling: Sampling) -> None:
         self._request_id = uuid.uuid4().hex
+        before = len(self._sampled.ids)
+        self._sampled.begin()
         generation = Generation(
             request_id=self._request_id,
             routing_key=self._routing_key,
             input_ids=ids,
             sampling=sampling,
+            routed_experts=self._sampled.experts is not None,
         )
         stream = self._engine.generate(generation)
+        first = True
         try:
             async for tokens in stream:
-                self._sampled.add(tokens)
-                self._feed(tokens.ids)
+                if first and tokens.ids:
+                    await self._hear_first(tokens)
+                    first = False
+                by_itself = bool(before and sampling.stop)
+                for part in _one_by_one(tokens) if by_itself else (tokens,):
+                    self._hear(part)
+                    if self._feed(part.ids) and by_itself:
+                        self._sampled.cut()
+                        return
                 if tokens.finish is not None:
                     return
         finally:
@@ -125,3 +215,28 @@ class Generating:
             if close is not None:
                 await close()
         raise EngineError("the engine's answer has no end")
+
+    async def _hear_first(self, tokens: Tokens) -> None:
+        """An engine may have held the request back until it had other weights."""
+        if tokens.weight_version is None and not self._updates.engine_tells:
+            await self._updates.caught_up()
+
+    def _hear(self, tokens: Tokens) -> None:
+        self._sampled.add(tokens, self._updates.now.version)
+        runs = tokens.weight_runs or ()
+        if tokens.weight_version is not None or any(version is not None for version, _ in runs):
+            self._updates.hear_version()
+
+
+def _one_by_one(tokens: Tokens) -> list[Tokens]:
+    """The same, a token at a time; the last says what is said at the end."""
+    version, label = tokens.weight_version, tokens.weight_label
+    pairs = list(zip(tokens.ids, tokens.logprobs, strict=False))
+    if len(pairs) <= 1 or len(tokens.ids) != len(tokens.logprobs):
+        return [tokens]
+    first = [
+        Tokens(ids=(token,), logprobs=(logprob,), weight_version=version, weight_label=label)
+        for token, logprob in pairs[:-1]
+    ]
+    (token, logprob) = pairs[-1]
+    return [*first, dataclasses.replace(tokens, ids=(token,), logprobs=(logprob,))]

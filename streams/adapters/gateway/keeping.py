@@ -18,8 +18,8 @@ from dataclasses import dataclass
 import msgspec
 import numpy as np
 
-from schemas.events import Turn
-from schemas.record import json_text
+from schemas.events import Channel, Turn
+from schemas.record import Octets, json_text
 from streams.adapters.dialects.calls import Message
 
 
@@ -40,6 +40,7 @@ def part_of(event: Turn, part: Part, *, turn_id: str) -> Turn:
     logprobs, versions = event.logprobs, _runs(event.weight_versions, length)
     if more and logprobs is not None:
         logprobs = np.concatenate([logprobs[:length], np.zeros(more, np.float32)])
+    joins = [join for join in event.continued_at or () if join[0] < length]
     if more and versions:
         versions[-1] = (versions[-1][0], versions[-1][1] + more)
     return msgspec.structs.replace(
@@ -51,9 +52,24 @@ def part_of(event: Turn, part: Part, *, turn_id: str) -> Turn:
         untrained_runs=[(length, length + more, "reencoded")] if more else None,
         response_message=json_text(part.message),
         weight_versions=versions,
+        continued_at=joins or None,
+        channels=_rows(event.channels, length, more),
         finish_reason="abort",
         delivered=True,
     )
+
+
+def _rows(channels: dict[str, Channel] | None, length: int, more: int) -> dict[str, Channel] | None:
+    """The rows of the first `length` tokens, then zeros; what lies in a blob is left out."""
+    first: dict[str, Channel] = {}
+    for name, channel in (channels or {}).items():
+        if channel.data is None:
+            continue
+        row = len(channel.data) // channel.shape[0]
+        data = Octets(bytes(channel.data[: length * row]) + bytes(more * row))
+        shape = [length + more, *channel.shape[1:]]
+        first[name] = msgspec.structs.replace(channel, shape=shape, data=data)
+    return first or None
 
 
 def _runs(runs: list[tuple[int, int]] | None, length: int) -> list[tuple[int, int]] | None:

@@ -21,6 +21,7 @@ _LABELS = {
     "prompts": "built",
     "answers": "status",
     "ignored": "field",
+    "channels_lost": "why",
     "unknown_answers": "kind",
     "admission_lag": "group",
     "admission_unknown": "group",

@@ -104,6 +104,11 @@ class AnswerParser:
             self._walk(more, record=True)
         return self._given.take()
 
+    @property
+    def stopped(self) -> bool:
+        """A stop string of the call's was met."""
+        return self._given.stopped
+
     def finish(self, finish: Finish) -> Parsed:
         """Nothing more comes."""
         if self._grammar.whole_only:

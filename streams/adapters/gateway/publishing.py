@@ -21,10 +21,11 @@ from typing import Any
 import msgspec
 
 from schemas import codec
-from schemas.events import Event, Sampling, Turn, TurnUndelivered
+from schemas.events import Channel, Event, Sampling, Turn, TurnUndelivered
 from schemas.record import NOT_GIVEN, Octets, json_text
 from streams.adapters.dialects.calls import Call, Message
 from streams.adapters.engines.interface import Sampling as Drawn
+from streams.adapters.gateway.channels import Channels
 from streams.adapters.gateway.keeping import Part, part_of
 from streams.adapters.gateway.metrics import Metrics
 from streams.adapters.gateway.minted import new_turn_id
@@ -68,6 +69,7 @@ class Publisher:
         self._settings = settings
         self._log = log
         self._metrics = metrics
+        self._channels = Channels(settings, metrics)
         self.source = source
         self._owing: dict[str, Session] = {}
         """Sessions of which the log has to be told something."""
@@ -88,7 +90,9 @@ class Publisher:
             LogError: it may be there or not; a `turn_undelivered` follows by itself.
             TooLarge: it does not fit; likewise.
         """
-        return await self._hand_over(session, self._event(session, done))
+        channels = await self._channels.of(done.sampled)
+        event = self._event(session, done, channels)
+        return await self._hand_over(session, self._channels.fitting(event))
 
     async def part(self, session: Session, event: Turn, part: Part) -> None:
         """Publish what the client kept of an answer, and that it has no other of it.
@@ -206,7 +210,7 @@ class Publisher:
                     await asyncio.wait_for(self._log_is_back.wait(), wait_s)
                 wait_s = min(2 * wait_s, most_s)
 
-    def _event(self, session: Session, done: Done) -> Turn:
+    def _event(self, session: Session, done: Done, channels: dict[str, Channel] | None) -> Turn:
         prompt, sampled, drawn = done.prompt.published(), done.sampled, done.drawn
         aside = session.work.aside(done.call)
         new_tools = prompt.tools_digest not in session.tools_sent and done.call.tools
@@ -225,6 +229,8 @@ class Publisher:
             response_message=json_text(done.response) if done.response else NOT_GIVEN,
             weight_versions=sampled.weight_versions,
             weight_label=sampled.weight_label,
+            continued_at=sampled.continued_at,
+            cache_flushed=sampled.cache_flushed,
             finish_reason=sampled.finish,
             sampling=_told(drawn, done.constraint, done.logprobs),
             ill_formed=done.ill_formed,
@@ -234,6 +240,7 @@ class Publisher:
             tools_digest=prompt.tools_digest,
             fingerprint=done.fingerprint,
             prompt_built=prompt.built,
+            channels=channels,
             started_ms=done.started_ms,
             finished_ms=done.finished_ms,
             base_turn_id=prompt.base_turn_id,

@@ -1,5 +1,8 @@
 """What an engine has sampled so far in one turn, over one or several generations.
 
+A token whose version the engine does not say has the one that was declared when it came, if that
+is wanted: see `declares`.
+
 Invariant: one finite logprob for each id; runs of weight versions cover every id or are not given.
 """
 
@@ -10,6 +13,7 @@ import numpy as np
 
 from schemas.record import TOKEN_ID_MAX, Floats, Ids
 from streams.adapters.engines.interface import EngineError, Finish, Tokens
+from streams.adapters.gateway.experts import JoinedExperts
 
 _FLOAT32_MAX = float(np.finfo(np.float32).max)
 
@@ -27,9 +31,39 @@ class Sampled:
     weight_label: str | None = None
     finish: Finish | None = None
     stop_reason: str | None = None
+    declared: list[tuple[int | None, int]] = field(default_factory=list)
+    """Runs of the versions that were declared when the tokens came."""
+    declares: bool = False
+    """Whether these stand in for what the engine does not say."""
+    joins: list[tuple[int, bool | None]] = field(default_factory=list)
+    """Where a generation was gone on with, and whether the cache was emptied at that update."""
+    cache_flushed: bool | None = None
+    """At the last update that was declared."""
+    experts: JoinedExperts | None = None
+    """If they were asked for."""
+    _began: int = 0
+    """Where the last generation begins."""
 
-    def add(self, tokens: Tokens) -> None:
-        """Some more.
+    def begin(self) -> None:
+        """A generation begins here."""
+        self._end()
+        self._began = len(self.ids)
+
+    def join(self, cache_flushed: bool | None) -> None:
+        """What was sampled so far is gone on with."""
+        if self.joins and self.joins[-1][0] == len(self.ids):
+            known = self.joins.pop()[1]
+            cache_flushed = known if cache_flushed is None else cache_flushed
+        if self.ids:
+            self.joins.append((len(self.ids), cache_flushed))
+
+    def cut(self) -> None:
+        """The answer is over by itself, whatever the engine says."""
+        if self.finish in (None, "abort"):
+            self.finish, self.stop_reason = "stop", None
+
+    def add(self, tokens: Tokens, declared: int | None = None) -> None:
+        """Some more; `declared` is the version that the run says it has.
 
         Raises:
             EngineError: they cannot be recorded; what came before stands.
@@ -39,9 +73,14 @@ class Sampled:
         self.logprobs += tokens.logprobs
         self.weight_label = tokens.weight_label or self.weight_label
         self.finish, self.stop_reason = tokens.finish, tokens.stop_reason
-        self._run(tokens.weight_version, len(tokens.ids))
+        _extend(self.versions, tokens.weight_version, len(tokens.ids))
+        _extend(self.declared, declared, len(tokens.ids))
         if tokens.weight_runs is not None:
             self._rewrite(tokens.weight_runs)
+        if self.experts is not None and tokens.finish is not None:
+            count, unfit = len(self.ids) - self._began, tokens.experts_wrong is not None
+            self.experts.add(tokens.routed_experts, count, unfit=unfit)
+            self._began = len(self.ids)
 
     @property
     def output_ids(self) -> Ids:
@@ -56,15 +95,19 @@ class Sampled:
     @property
     def weight_versions(self) -> list[tuple[int, int]] | None:
         """Runs, if every token has one."""
-        told = [(version, count) for version, count in self.versions if version is not None]
-        return told if told and len(told) == len(self.versions) else None
+        runs = _filled(self.versions, self.declared) if self.declares else self.versions
+        told = [(version, count) for version, count in runs if version is not None]
+        return told if told and len(told) == len(runs) else None
 
-    def _run(self, version: int | None, count: int) -> None:
-        if not count:
-            return
-        if self.versions and self.versions[-1][0] == version:
-            count += self.versions.pop()[1]
-        self.versions.append((version, count))
+    @property
+    def continued_at(self) -> list[tuple[int, bool | None]] | None:
+        """The joins that something follows, as published."""
+        return [join for join in self.joins if join[0] < len(self.ids)] or None
+
+    def _end(self) -> None:
+        """A generation that broke off says nothing of its tokens."""
+        if self.experts is not None:
+            self.experts.add(None, len(self.ids) - self._began)
 
     def _rewrite(self, runs: Sequence[tuple[int | None, int]]) -> None:
         """What the last generation says at its end of all its tokens."""
@@ -78,7 +121,34 @@ class Sampled:
                 self.versions.append((version, count - rest))
             rest -= min(count, rest)
         for version, count in runs:
-            self._run(version, count)
+            _extend(self.versions, version, count)
+
+
+def _extend(runs: list[tuple[int | None, int]], version: int | None, count: int) -> None:
+    if not count:
+        return
+    if runs and runs[-1][0] == version:
+        count += runs.pop()[1]
+    runs.append((version, count))
+
+
+def _filled(
+    told: Sequence[tuple[int | None, int]], declared: Sequence[tuple[int | None, int]]
+) -> list[tuple[int | None, int]]:
+    """What was told, and what was declared where nothing was; both cover the same tokens."""
+    runs: list[tuple[int | None, int]] = []
+    rest = [list(run) for run in reversed(declared)]
+    for version, tokens in told:
+        count = tokens
+        while count:
+            stands_in, most = rest[-1]
+            some = min(count, most or 0)
+            _extend(runs, stands_in if version is None else version, some)
+            count -= some
+            rest[-1][1] = (most or 0) - some
+            if not rest[-1][1]:
+                rest.pop()
+    return runs
 
 
 def _check(tokens: Tokens, ids_max: int) -> None:

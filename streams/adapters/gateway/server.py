@@ -17,6 +17,7 @@ from streams.adapters.engines.interface import Engine
 from streams.adapters.gateway.admission import Admission
 from streams.adapters.gateway.app import Api
 from streams.adapters.gateway.control import Control
+from streams.adapters.gateway.control_weights import WeightControl
 from streams.adapters.gateway.grammar import Grammar
 from streams.adapters.gateway.keys import KeyRing
 from streams.adapters.gateway.limits import FairGate
@@ -27,6 +28,7 @@ from streams.adapters.gateway.rendering import Renderer
 from streams.adapters.gateway.secret import Secrets
 from streams.adapters.gateway.sessions import Sessions
 from streams.adapters.gateway.turns import Parts
+from streams.adapters.gateway.weights import Weights
 from streams.errors import TurnstreamError
 from streams.log.interface import Log
 from streams.settings import Settings
@@ -62,6 +64,7 @@ class Gateway:
         source = f"gateway-{uuid.uuid4().hex[:12]}"
         self.publisher = Publisher(settings, log, source, self.metrics)
         self.gate = FairGate(settings.gateway_concurrency)
+        self.weights = Weights(settings, log)
         self.engine = engine
         self._log = log
         family = renderer.family_renderer
@@ -74,11 +77,13 @@ class Gateway:
             sessions=self.sessions,
             publisher=self.publisher,
             gate=self.gate,
+            weights=self.weights,
             metrics=self.metrics,
         )
         self.api = Api(parts, self.keys, [settings.gateway_model])
         self.admission = Admission(settings, log, self.metrics)
         self.control = Control(parts, self.keys, self.admission)
+        self._weight_control = WeightControl(self.weights, self.api)
         self._runner: web.AppRunner | None = None
         self.local_url = ""
         """Where this machine reaches it."""
@@ -97,6 +102,7 @@ class Gateway:
         )
         app.add_routes(self.api.routes())
         app.add_routes(self.control.routes())
+        app.add_routes(self._weight_control.routes(self.control.guarded))
         app.add_routes(
             [
                 web.post("/control/drain", self.control.guarded(self._drain)),
@@ -116,6 +122,7 @@ class Gateway:
             await self._runner.cleanup()
             raise
         self.sessions.follow()
+        self.weights.follow()
         host, port = self._runner.addresses[0][:2]
         shown = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
         shown = f"[{shown}]" if ":" in shown else shown
@@ -139,6 +146,7 @@ class Gateway:
             await self._runner.cleanup()
         await self.admission.close()
         await self.sessions.close()
+        await self.weights.close()
 
     async def _listen(self, runner: web.AppRunner) -> None:
         host, port = self._settings.gateway_host, self._settings.gateway_port
@@ -168,6 +176,7 @@ class Gateway:
         try:
             async with asyncio.timeout(_READY_S):
                 await self._log.end_positions(self._settings.turns_topic)
+                await self.weights.known()
                 trouble = None if await self.engine.ready() else f"{self.engine.name} is not ready"
         except TurnstreamError as error:
             trouble = str(error)
@@ -194,4 +203,5 @@ class Gateway:
             "calls_waiting": self.gate.waiting,
             "repairs_under_way": self.publisher.repairing,
             **self.admission.gauges,
+            "runs_paused": self.weights.paused,
         }

@@ -20,17 +20,20 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
+from schemas.control import DEFAULT_RUN
 from streams.adapters.dialects.calls import Answer, Call, CallRefused, Piece, Usage
 from streams.adapters.dialects.common import ContextOverflow
 from streams.adapters.dialects.dialect import AnswerNames, Dialect
 from streams.adapters.engines.interface import Engine, EngineError, Sampling
+from streams.adapters.gateway.experts import JoinedExperts
 from streams.adapters.gateway.generating import Generating
 from streams.adapters.gateway.grammar import Grammar
 from streams.adapters.gateway.keeping import Part
-from streams.adapters.gateway.limits import FairGate, Place
+from streams.adapters.gateway.limits import FairGate
 from streams.adapters.gateway.metrics import Metrics
 from streams.adapters.gateway.minted import Kind, Minter, new_turn_id
 from streams.adapters.gateway.parsing import AnswerParser, Parsed
+from streams.adapters.gateway.passage import Passage
 from streams.adapters.gateway.pinning import constraint, drawn
 from streams.adapters.gateway.prompts import BuiltPrompt, NotGiven, build
 from streams.adapters.gateway.publishing import Done, Publisher
@@ -38,6 +41,7 @@ from streams.adapters.gateway.rendering import Renderer
 from streams.adapters.gateway.sampled import Sampled
 from streams.adapters.gateway.session import Session
 from streams.adapters.gateway.sessions import Sessions, ended_refusal
+from streams.adapters.gateway.weights import StillPaused, Weights
 from streams.errors import LogError, TooLarge
 from streams.settings import Settings
 
@@ -58,6 +62,7 @@ class Parts:
     sessions: Sessions
     publisher: Publisher
     gate: FairGate
+    weights: Weights
     metrics: Metrics
 
 
@@ -69,6 +74,7 @@ class RunningTurn:
         self._parts = parts
         self._session = session
         self.session_id = session.session_id
+        self.run_id = (session.opened and session.opened.run_id) or DEFAULT_RUN
         self.call = call
         self.turn_id = new_turn_id()
         self._dialect = dialect
@@ -83,9 +89,12 @@ class RunningTurn:
         self._stopped: CallRefused | None = None
         self._published = False
         self._asked: tuple[BuiltPrompt, Sampling] | None = None
-        self._place: Place = parts.gate.ask(session.session_id)
-        self._sampled = Sampled(ids_max=parts.renderer.ids_max)
-        self._generating = Generating(parts.engine, session.session_id, self._sampled, self._feed)
+        self._passage = Passage(parts.gate, parts.weights, self.session_id, self.run_id)
+        experts = JoinedExperts() if parts.settings.gateway_routed_experts else None
+        self._sampled = Sampled(ids_max=parts.renderer.ids_max, experts=experts)
+        self._generating = Generating(
+            parts.engine, session.session_id, self._sampled, self._feed, self._passage
+        )
         self._parser: AnswerParser | None = None
         self._started_ms = int(time.time() * 1000)
         session.running[self.turn_id] = self
@@ -105,20 +114,20 @@ class RunningTurn:
     def stop(self, why: CallRefused) -> None:
         """Sample no further; what there is is recorded as not delivered."""
         self._stopped = self._stopped or why
-        self._parts.gate.give_up(self._session.session_id, self._place)
+        self._passage.give_up()
         self._generating.stop()
 
     async def _run(self) -> None:
         """Do it all; the outcome is in `out`, and nothing is raised."""
         session, metrics = self._session, self._parts.metrics
         try:
-            if not await self._place and self._stopped is not None:
+            if not await self._passage.passed() and self._stopped is not None:
                 raise self._stopped
             self.out.put_nowait(await self._answered())
         except CallRefused as refusal:
             self.out.put_nowait(refusal)
         except EngineError as error:
-            metrics.count("engine_errors")
+            metrics.count("paused_out" if isinstance(error, StillPaused) else "engine_errors")
             self.out.put_nowait(_engine_refusal(error))
         except TooLarge as error:
             self.out.put_nowait(CallRefused(413, f"the turn is too large to record: {error}"))
@@ -131,7 +140,7 @@ class RunningTurn:
             await self._salvage()
             self.out.put_nowait(CallRefused(500, "the gateway failed", kind="server_error"))
         finally:
-            self._parts.gate.leave(session.session_id, self._place)
+            self._passage.leave()
             session.running.pop(self.turn_id, None)
 
     async def _salvage(self) -> None:
@@ -200,10 +209,11 @@ class RunningTurn:
             parts.metrics.count("late_turns")
             raise ended_refusal()
 
-    def _feed(self, ids: Sequence[int]) -> None:
+    def _feed(self, ids: Sequence[int]) -> bool:
         assert self._parser is not None, "nothing is sampled before there is a parser"
         for piece in self._parser.feed(ids):
             self.out.put_nowait(piece)
+        return self._parser.stopped
 
     async def _prompt(self) -> BuiltPrompt:
         parts, session = self._parts, self._session
@@ -377,5 +387,7 @@ def _hung_up() -> CallRefused:
 
 
 def _engine_refusal(error: EngineError) -> CallRefused:
+    if isinstance(error, StillPaused):
+        return CallRefused(503, str(error), kind="paused")
     status = 503 if error.retryable else 502
     return CallRefused(status, f"the engine failed: {error}", kind="engine_error")

@@ -9,11 +9,28 @@ import pytest
 
 from streams.adapters.engines.interface import EngineError, Generation, Sampling, Tokens
 from streams.adapters.gateway.generating import PAUSES_S, Generating
+from streams.adapters.gateway.run_weights import RunWeights
 from streams.adapters.gateway.sampled import Sampled
 from tests.adapters.gateway.world import SECONDS_MAX
 
 PROMPT = np.asarray([1, 2, 3], np.int32)
 STOPPED = Tokens(finish="abort")
+
+
+class NoUpdates:
+    """A run whose weights nobody speaks of."""
+
+    now = RunWeights()
+    engine_tells = True
+
+    def hear_version(self) -> None:
+        """It does not matter here."""
+
+    async def passed(self) -> bool:
+        return True
+
+    async def caught_up(self) -> None:
+        """There is nothing to read."""
 
 
 def more(*ids: int, finish: Literal["stop", "abort"] = "abort") -> Tokens:
@@ -57,7 +74,14 @@ def generating(
     engine: Stopping, pauses_s: Sequence[float] = PAUSES_S
 ) -> tuple[Generating, Sampled, list[int]]:
     sampled, fed = Sampled(), list[int]()
-    return Generating(engine, "s", sampled, fed.extend, pauses_s=pauses_s), sampled, fed
+
+    def feed(ids: Sequence[int]) -> bool:
+        fed.extend(ids)
+        return False
+
+    made = Generating(engine, "s", sampled, feed, NoUpdates())
+    made.pauses_s = pauses_s
+    return made, sampled, fed
 
 
 def run(made: Generating) -> None:

@@ -1,0 +1,63 @@
+"""What is known of one run's weights, folded from its records on the control topic.
+
+    nothing ──► paused ──► resumed 1 ──► paused ──► resumed 2     a run's records, in their order
+    version 0   version 0  version 1     version 1  version 2     the declared one
+
+A `resumed` without a `paused` before it declares a version: engines may change weights without
+being stopped. The same version again ends a pause whose update was given up. A version below the
+declared one is of a trainer that was replaced, unless its epoch is higher: a run that goes on from
+an older checkpoint raises that. A record that is refused for this counts for nothing, so it ends
+no pause either.
+
+Invariant: pure; whoever reads the same records has the same state.
+"""
+
+import dataclasses
+
+from schemas.control import Paused, Resumed
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class RunWeights:
+    """A run, as its records say."""
+
+    paused: bool = False
+    version: int = 0
+    """The declared one."""
+    run_epoch: int = 0
+    cache_flushed: bool | None = None
+    """At the last update; None: there was none."""
+    updates: int = 0
+    """How many `resumed` counted."""
+
+    def after(self, record: Paused | Resumed) -> "RunWeights":
+        """The run after one more record."""
+        if isinstance(record, Paused):
+            return dataclasses.replace(self, paused=True)
+        if self.refuses(record) is not None:
+            return self
+        return RunWeights(
+            version=record.version,
+            run_epoch=record.run_epoch,
+            cache_flushed=record.cache_flushed,
+            updates=self.updates + 1,
+        )
+
+    def refuses(self, record: Resumed) -> str | None:
+        """Why a `resumed` does not count, if so."""
+        if not self.updates or record.run_epoch > self.run_epoch:
+            return None
+        if record.run_epoch < self.run_epoch:
+            return f"`run_epoch` {record.run_epoch} is below {self.run_epoch}, which was declared"
+        if record.version < self.version:
+            return (
+                f"`version` {record.version} is below {self.version}, which was declared: give a "
+                f"higher one, or a `run_epoch` above {self.run_epoch} after going back"
+            )
+        return None
+
+    def says_already(self, record: Resumed) -> bool:
+        """Whether a `resumed` would change nothing: its reply was lost and it is sent again."""
+        told = (record.version, record.run_epoch, record.cache_flushed)
+        known = (self.version, self.run_epoch, self.cache_flushed)
+        return not self.paused and bool(self.updates) and told == known
