@@ -163,7 +163,7 @@ def _channels(segment: Segment) -> tuple[dict[str, Channel], list[ChannelBlob], 
         for name in names:
             channel = (turn.event.channels or {}).get(name)
             if channel is None or not segment.channels:
-                missing += bool(turn.event.output_ids.size)
+                missing += turn.end > turn.prompt_len
             elif channel.data is None:
                 blobs.append(ChannelBlob(name=name, start=at, end=end, channel=channel))
             else:

@@ -87,8 +87,9 @@ class Blobs:
         A channel of which a blob cannot be had, or does not fit, is left out and counted in
         `channels_missing`.
         """
-        blobs = sample.channel_blobs or []
-        read = [(part, await self.read(part.channel)) for part in blobs]
+        if not sample.channel_blobs:
+            return sample
+        read = [(part, await self.read(part.channel)) for part in sample.channel_blobs]
         return with_rows(sample, read)
 
     async def read(self, channel: Channel) -> bytes | MissingBlob:

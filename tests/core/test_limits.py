@@ -48,6 +48,29 @@ def test_a_channel_counts_once_however_many_turns_have_it() -> None:
     assert run.closed[0]["trained"] == 3000
 
 
+def test_channels_that_make_a_sample_too_large_cost_the_channels_and_not_the_sample() -> None:
+    channel = {"dtype": "int8", "shape": [10, 4096], "data": "01" * 40_960}
+    first = chain(1, channels={"experts": channel})
+    run = linearized([*first, *chain(300)[1:], ENDED])
+    assert run.dead_letters == []
+    assert run.closed[0]["trained"] == 3000
+    (sample,) = run.samples
+    assert ("channels" in sample, sample["channels_missing"]) == (False, 300)
+
+
+def test_a_blob_counts_for_the_few_bytes_that_name_it() -> None:
+    blob = {"dtype": "int8", "shape": [10, 4096], "blob": "ab" * 16, "length": 40_960}
+    run = linearized([*chain(300, channels={"experts": blob}), ENDED])
+    (sample,) = run.samples
+    assert len(sample["channel_blobs"]) == 300
+    assert sample["channel_blobs"][1] == {
+        "name": "experts",
+        "start": 30,
+        "end": 40,
+        "channel": blob,
+    }
+
+
 def test_a_payload_too_large_for_the_log_is_refused() -> None:
     huge = {"type": "reward", "session_id": "s", "reward": {"score": 1, "log": "x" * 2_000_000}}
     run = linearized([*chain(1), huge, ENDED])

@@ -204,6 +204,24 @@ def test_a_channel_covers_all_tokens_with_zero_where_nothing_was_sampled() -> No
     assert sample.get("channels_missing", 0) == 0
 
 
+def test_turns_without_a_channel_that_others_have_are_counted() -> None:
+    channel = {"dtype": "uint8", "shape": [3], "data": "010203"}
+    other = {"dtype": "int8", "shape": [5], "data": "0102030405"}
+    sample = only_sample(T1 | {"channels": {"c": channel}}, T2)
+    assert sample["channels"]["c"]["data"] == (bytes(4) + bytes([1, 2, 3]) + bytes(9)).hex()
+    assert sample["channels_missing"] == 1
+    sample = only_sample(T1 | {"channels": {"c": channel}}, T2 | {"channels": {"c": other}})
+    assert sample["channels_missing"] == 1
+    assert "channels" not in only_sample(T1, T2)
+
+
+def test_a_sample_says_where_its_turns_were_gone_on_with() -> None:
+    sample = only_sample(T1 | {"continued_at": [[1, True], [2, None]], "cache_flushed": False}, T2)
+    assert sample["turns"][0]["continued_at"] == [[1, True], [2, None]]
+    assert sample["turns"][0]["cache_flushed"] is False
+    assert "cache_flushed" not in sample["turns"][1]
+
+
 @pytest.mark.parametrize(
     ("first", "last", "truncated"),
     [("stop", "length", True), ("length", "stop", False), ("length", None, False)],

@@ -5,11 +5,13 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import numpy as np
 import pytest
 
 from schemas import codec
 from schemas.events import Channel, Turn
 from schemas.record import Octets
+from schemas.samples import ChannelBlob, Sample
 from streams.errors import BadSetting, LogError
 from streams.log.blobs import Blobs, MissingBlob, blobs_from
 from streams.settings import Settings
@@ -132,3 +134,63 @@ def test_without_a_url_there_is_no_store_and_an_unknown_one_is_refused() -> None
     assert blobs_from(Settings()) is None
     with pytest.raises(BadSetting, match="TURNSTREAM_BLOB_URL=nope://x"):
         blobs_from(Settings(blob_url="nope://x"))
+
+
+def sample(**fields: Any) -> Sample:
+    return Sample(
+        session_id="s",
+        sample_id="x",
+        index=0,
+        count=1,
+        tokens=np.arange(6, dtype=np.int32),
+        prompt_len=1,
+        loss_mask=[(1, 6)],
+        logprobs=np.zeros(6, np.float32),
+        reward=None,
+        session_reward=None,
+        policy="seed",
+        revision=0,
+        **fields,
+    )
+
+
+def in_blob(blobs: Blobs, rows: bytes, start: int, end: int) -> ChannelBlob:
+    channel = Channel(dtype="uint8", shape=[len(rows)], data=Octets(rows))
+    put = asyncio.run(blobs.put(channel))
+    assert put.data is None
+    return ChannelBlob(name="c", start=start, end=end, channel=put)
+
+
+def test_the_rows_of_blobs_stand_in_their_places_beside_those_of_the_sample(tmp_path: Path) -> None:
+    blobs = Blobs(Settings(blob_url=str(tmp_path / "blobs"), blob_threshold_bytes=0))
+    inside = Channel(dtype="uint8", shape=[6], data=Octets(bytes([0, 9, 0, 0, 0, 0])))
+    first, second = in_blob(blobs, bytes([1, 2, 3]), 2, 4), in_blob(blobs, bytes([7]), 5, 6)
+    whole = asyncio.run(blobs.whole(sample(channels={"c": inside}, channel_blobs=[first, second])))
+    assert whole.channels is not None
+    assert bytes(whole.channels["c"].data or b"") == bytes([0, 9, 1, 2, 0, 7])
+    assert (whole.channel_blobs, whole.channels_missing) == (None, 0)
+    alone = asyncio.run(blobs.whole(sample(channel_blobs=[second])))
+    assert alone.channels is not None
+    assert bytes(alone.channels["c"].data or b"") == bytes([0, 0, 0, 0, 0, 7])
+
+
+def test_a_channel_whose_blob_is_missing_or_of_another_kind_is_left_out(tmp_path: Path) -> None:
+    blobs = Blobs(Settings(blob_url=str(tmp_path / "blobs"), blob_threshold_bytes=0))
+    inside = Channel(dtype="int16", shape=[6], data=Octets(bytes(12)))
+    other = Channel(dtype="int8", shape=[6], data=Octets(bytes(6)))
+    there = in_blob(blobs, bytes([1, 2]), 2, 4)
+    gone = msgspec.structs.replace(
+        there, channel=msgspec.structs.replace(there.channel, blob="ab" * 16)
+    )
+    for part in (there, gone):
+        given = sample(
+            channels={"c": inside, "other": other}, channel_blobs=[part], channels_missing=2
+        )
+        whole = asyncio.run(blobs.whole(given))
+        assert whole.channels == {"other": other}
+        assert whole.channels_missing == 3
+
+
+def test_a_sample_without_blobs_stays_as_it_is(tmp_path: Path) -> None:
+    given = sample(channels_missing=1)
+    assert asyncio.run(store(tmp_path).whole(given)) is given

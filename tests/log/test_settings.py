@@ -20,6 +20,7 @@ def test_every_setting_can_be_set_by_the_variable_of_its_name() -> None:
     assert settings_from(texts) == Settings()
     assert settings_from({"TURNSTREAM_PARTITIONS": "4"}) == Settings(partitions=4)
     assert settings_from({"TURNSTREAM_REPLICATION": "2"}).replication == 2
+    assert settings_from({"TURNSTREAM_GATEWAY_ROUTED_EXPERTS": "true"}).gateway_routed_experts
     assert settings_from({"TURNSTREAM_TOPIC_PREFIX": "a.b"}).turns_topic == "a.b.turns"
     assert settings_from({"TURNSTREAM_SSL_CAFILE": __file__}).ssl_cafile == __file__
 
@@ -38,6 +39,10 @@ REFUSED = {
     "no number": ({"REQUEST_TIMEOUT_S": "nan"}, "REQUEST_TIMEOUT_S=nan: give a number"),
     "nothing kept": ({"RETENTION_TURNS_HOURS": "0"}, "RETENTION_TURNS_HOURS=0: give a number"),
     "less than nothing": ({"RETENTION_TURNS_HOURS": "-2"}, "RETENTION_TURNS_HOURS=-2: give"),
+    "neither yes nor no": (
+        {"GATEWAY_ROUTED_EXPERTS": "maybe"},
+        "GATEWAY_ROUTED_EXPERTS=maybe: give true or false",
+    ),
     "a misspelt name": ({"PARTITONS": "4"}, "PARTITONS: no such setting"),
     "an unknown protocol": ({"SECURITY_PROTOCOL": "TLS"}, "SECURITY_PROTOCOL=TLS: give one of"),
     "an unknown codec": ({"COMPRESSION": "zip"}, "COMPRESSION=zip: give one of none, gzip"),
@@ -97,6 +102,7 @@ def test_a_number_says_its_unit_last() -> None:
     units = ("_s", "_ms", "_hours", "_bytes", "_bytes_max", "_events", "_tokens", "_turns_max")
     counts = {"partitions", "replication", "min_insync", "metrics_port", "trace_share"}
     counts |= {"gateway_port", "gateway_concurrency", "gateway_sessions_held", "admission_lag_max"}
+    counts |= {"gateway_weight_version"}
     hints = {
         f.name
         for f in dataclasses.fields(Settings)

@@ -185,6 +185,7 @@ INVALID: dict[str, tuple[Json, str, str]] = {
     "versions that cover less": (turn(weight_versions=[[1, 1]]), "length_mismatch", "cover 1"),
     "versions that cover more": (turn(weight_versions=[[1, 3]]), "length_mismatch", "cover 3"),
     "a run outside the output": (turn(untrained_runs=[[0, 3, "x"]]), "invalid_field", "[0, 3)"),
+    "a join outside the output": (turn(continued_at=[[3, True]]), "invalid_field", "continued_at"),
     "a run that ends before it starts": (
         turn(untrained_runs=[[2, 1, "x"]]),
         "invalid_field",

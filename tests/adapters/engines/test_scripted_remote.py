@@ -2,10 +2,12 @@
 
 import asyncio
 import contextlib
+import dataclasses
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
+import aiohttp
 import numpy as np
 import pytest
 
@@ -53,6 +55,37 @@ def test_what_comes_is_what_the_engine_journals(tmp_path: Path) -> None:
     assert len(came) > 2
     assert [tokens.finish for tokens in came][-1] == "stop"
     assert {tokens.weight_version for tokens in came} == {7}
+
+
+def test_a_pause_holds_or_stops_and_versions_are_kept_to_itself(tmp_path: Path) -> None:
+    rule = {"text": "It is 48 MB.", "gap_ms": 30}
+    script = {"otherwise": rule, "tells_version": False, "weight_version": 7, "experts": [2, 3]}
+
+    async def story(url: str) -> list[Tokens]:
+        asked = dataclasses.replace(generation(), routed_experts=True)
+        async with at(url) as engine, aiohttp.ClientSession() as http:
+            came: list[Tokens] = []
+            async for tokens in engine.generate(asked):
+                came.append(tokens)
+                if len(came) == 2:
+                    await http.post(f"{url}/pause", json={"abort": False})
+                    await http.post(f"{url}/weights", json={"version": 8, "abort": False})
+                    await asyncio.sleep(0.2)
+                    assert len(journal(url)[0]["ids"]) == 2
+                    await http.post(f"{url}/resume")
+                if len(came) == 4:
+                    await http.post(f"{url}/pause", json={})
+            return came
+
+    with running(script, tmp_path) as url:
+        came = asyncio.run(story(url))
+        (entry,) = journal(url)
+    assert {(t.weight_version, t.weight_label) for t in came} == {(None, None)}
+    assert entry["weight_versions"] == [[7, 2], [8, 2]]
+    assert (came[-1].finish, len(entry["ids"])) == ("abort", 4)
+    experts = came[-1].routed_experts
+    assert experts is not None
+    assert (experts.dtype, experts.shape, len(experts.data)) == ("int32", (4, 6), 96)
 
 
 @pytest.mark.parametrize("after", [0, 2])
