@@ -41,6 +41,7 @@ class Weights:
         """Nothing is read yet."""
         self._settings = settings
         self._log = log
+        self._first = RunWeights(version=settings.gateway_weight_version)
         self._runs: dict[str, RunWeights] = {}
         self._heard_s: dict[str, float] = {}
         """When a pause was heard of."""
@@ -63,8 +64,7 @@ class Weights:
 
     def of(self, run_id: str | None) -> RunWeights:
         """A run, as far as it is known."""
-        first = RunWeights(version=self._settings.gateway_weight_version)
-        return self._runs.get(run_id or DEFAULT_RUN, first)
+        return self._runs.get(run_id or DEFAULT_RUN, self._first)
 
     @property
     def paused(self) -> int:
