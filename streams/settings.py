@@ -8,9 +8,7 @@ Invariant: a `Settings` that exists is usable as it stands; what contradicts its
 with the variable's name.
 """
 
-import ast
 import dataclasses
-import inspect
 import math
 import os
 import re
@@ -283,29 +281,6 @@ def settings_from(environ: Mapping[str, str]) -> Settings:
 def load_settings() -> Settings:
     """The settings of this process."""
     return settings_from(os.environ)
-
-
-def settings_table() -> str:
-    """The knobs as a Markdown table, in the order they stand here."""
-    reasons = _reasons()
-    rows = ["| variable | default | meaning |", "| --- | --- | --- |"]
-    for field in dataclasses.fields(Settings):
-        default = "" if field.default is None else f"`{field.default}`"
-        reason = reasons[field.name].replace("|", "\\|")
-        rows.append(f"| `{PREFIX}{field.name.upper()}` | {default} | {reason} |")
-    return "\n".join(rows) + "\n"
-
-
-def _reasons() -> dict[str, str]:
-    """The docstring under each field; Python keeps none of them, so the source is read."""
-    (tree,) = ast.parse(inspect.getsource(Settings)).body
-    assert isinstance(tree, ast.ClassDef)
-    found: dict[str, str] = {}
-    for field, text in zip(tree.body, tree.body[1:], strict=False):
-        if isinstance(field, ast.AnnAssign) and isinstance(text, ast.Expr):
-            assert isinstance(field.target, ast.Name)
-            found[field.target.id] = " ".join(str(ast.literal_eval(text.value)).split())
-    return found
 
 
 def _read(name: str, text: str, kind: object) -> object:

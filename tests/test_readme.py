@@ -5,7 +5,7 @@ from pathlib import Path
 
 from streams.adapters.what_to_set import for_claude_code, for_codex, for_sdks
 from streams.cli.main import COMMANDS
-from streams.settings import settings_table
+from streams.cli.settings_table import settings_table
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text()

@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
+from streams.cli.settings_table import settings_table
 from streams.errors import BadSetting
-from streams.settings import Settings, settings_from, settings_table
+from streams.settings import Settings, settings_from
 
 
 def test_every_setting_can_be_set_by_the_variable_of_its_name() -> None:

@@ -74,7 +74,7 @@ class RunningTurn:
         self._parts = parts
         self._session = session
         self.session_id = session.session_id
-        self.run_id = (session.opened and session.opened.run_id) or DEFAULT_RUN
+        self.run_id = session.run_id or DEFAULT_RUN
         self.call = call
         self.turn_id = new_turn_id()
         self._dialect = dialect
