@@ -133,9 +133,10 @@ class Run:
             gateway.kill()
             self.killed.append((time.monotonic(), gateway.name, there))
             self._dice.choice(crew.able).kill()
-            gateway.start()
-            await gateway.listening()
             crew.supervise(WORKERS)
+            if number + 1 < self.plan.kills:  # after the last one the other has to do
+                gateway.start()
+                await gateway.listening()
         await asyncio.sleep(self.plan.rest_s)
 
     async def _judge(self) -> None:
