@@ -24,10 +24,10 @@ from tests.adapters.gateway.outcomes import journalled, recorded
 from tests.adapters.gateway.prompt_setting import renderer
 from tests.adapters.gateway.world import SECRETS, World
 from tests.clients.accounts import Account, delivered
-from tests.clients.installing import Programs
+from tests.clients.installing import Programs, wanted
 from tests.clients.killed_scenes import SCENES, KilledScene
 from tests.clients.scene import Seen, perform
-from tests.clients.theatre import script
+from tests.clients.theatre import PACKAGES, script
 from tests.failover.processes import CONTROL_KEY, gateways
 
 SECONDS_MAX = 120.0
@@ -89,7 +89,7 @@ def test_a_killed_gateway_costs_the_client_nothing_but_time(
     assert given == Counter({row.turn_id: row.trained for row in outcome.closed.ledger})
     assert outcome.untrained == {}
     assert outcome.closed.gaps == 0
-    name = f"{scene.client}, gateway killed"
+    name = f"{scene.client} {wanted()[PACKAGES[scene.client]]}, gateway killed"
     turns, trained = len(outcome.turns), outcome.closed.trained
     accounts[name] = Account(
         sessions=1,
