@@ -38,11 +38,21 @@ _LATER = {
     metavar="URL",
     help="Of SGLang or vLLM; some tokens are sampled. `sglang:URL` or `vllm:URL` says which it is.",
 )
-def doctor(tokenizer: Path | None, log: str | None, engine: str | None) -> None:
+@click.option(
+    "--serving-template",
+    is_flag=True,
+    help="Print the template to serve the model with after training, and do no more.",
+)
+def doctor(
+    tokenizer: Path | None, log: str | None, engine: str | None, serving_template: bool
+) -> None:
     """Check installation, log, ports, tokenizer and engine; say what to change.
 
     Exit code 1 if anything failed. Settings come from TURNSTREAM_* variables.
     """
+    if serving_template:
+        _print_template(tokenizer)
+        return
     findings = installation()
     # What is below needs our own packages; where others stand in their place it cannot be loaded.
     sound = all(finding.state != "FAIL" for finding in findings)
@@ -56,3 +66,16 @@ def doctor(tokenizer: Path | None, log: str | None, engine: str | None) -> None:
         findings += found
     click.echo(table(findings))
     sys.exit(any(finding.state == "FAIL" for finding in findings))
+
+
+def _print_template(tokenizer: Path | None) -> None:
+    if tokenizer is None:
+        click.echo("turnstream: --serving-template: give --tokenizer FOLDER too", err=True)
+        sys.exit(1)
+    module: Any = importlib.import_module("streams.cli.doctor_tokenizer")
+    errors: Any = importlib.import_module("streams.errors")
+    try:
+        click.echo(module.serving_template(tokenizer), nl=False)
+    except errors.BadSetting as error:
+        click.echo(f"turnstream: {error}", err=True)
+        sys.exit(1)

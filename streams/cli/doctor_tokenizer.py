@@ -6,6 +6,8 @@ The renderer tries a template when it loads it; here its results become words.
 from pathlib import Path
 
 from streams.adapters.gateway.rendering import Renderer
+from streams.adapters.gateway.template_serving import serving
+from streams.cli.doctor_template import first_break, template_findings
 from streams.cli.finding import Finding, failed, note, ok
 from streams.cli.serving import installed_tokenizer, open_renderer
 from streams.errors import BadSetting
@@ -29,7 +31,22 @@ def findings(*, tokenizer: Path | None, log: str | None, engine: str | None) -> 
         _reasoning(renderer),
         _control_tokens(renderer),
         _ends(renderer),
+        *template_findings(renderer, folder),
     ]
+
+
+def serving_template(folder: Path) -> str:
+    """The template that prints histories as they are trained on.
+
+    Raises:
+        BadSetting: there is no tokenizer, or no such template is known.
+    """
+    renderer = open_renderer(folder)
+    found = serving(renderer)
+    if found is None:
+        what = "no template is known that prints histories as they are trained on"
+        raise BadSetting(f"{folder}: {what}; take one that only appends")
+    return found.text
 
 
 def _appending(renderer: Renderer) -> Finding:
@@ -38,10 +55,13 @@ def _appending(renderer: Renderer) -> Finding:
         ways.append("suffix, tested")
     if ways:
         return ok("next turns", f"only new messages are rendered: {', '.join(ways)}")
+    seen = first_break(renderer)
     return failed(
         "next turns",
-        f"every prompt is rendered anew, and sampled tokens may change: {renderer.suffix_tested}",
-        "give the model a template that prints a message without looking back",
+        "every prompt is rendered anew, and sampled tokens may change: "
+        + "; ".join(filter(None, (renderer.suffix_tested, seen))),
+        "give the model a template that prints a message without looking back; "
+        "with this one a turn that breaks trains by itself, in a sample of its own",
     )
 
 

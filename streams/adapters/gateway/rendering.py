@@ -78,8 +78,9 @@ class Renderer:
         known = (self.backend.get_vocab_size() - 1, *self.backend.get_added_tokens_decoder())
         self.ids_max = max(known) + _PADDING_IDS
         """No model that goes with the tokenizer has a higher id."""
-        text = template_text(self.tokenizer, template)
+        text = self.template_text = template_text(self.tokenizer, template)
         self.fingerprint = fingerprint_of(folder, self.backend, text, options)
+        self.options = options
         self._template = plain = None
         if text is not None:
             self._template = Template(self.tokenizer, self._encoder, text, options)
@@ -112,6 +113,16 @@ class Renderer:
     def appends(self) -> bool:
         """Whether new messages can be rendered without the history."""
         return self._bridge is not None or self._suffix is not None
+
+    def printing(self, text: str, options: Mapping[str, Any] = {}) -> Template:
+        """A template as anybody prints it who does not ask it to keep reasoning."""
+        return Template(
+            self.tokenizer, self._encoder, text, {**self.options, **options}, switches={}
+        )
+
+    def encode_printed(self, text: str) -> list[int]:
+        """The ids of what a template printed."""
+        return self._encoder.encode(text)
 
     @property
     def guards(self) -> bool:

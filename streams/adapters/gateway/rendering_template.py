@@ -35,12 +35,14 @@ class Template:
         encoder: Encoder,
         text: str,
         options: Mapping[str, Any],
+        *,
+        switches: Mapping[str, bool] = KEEP_REASONING,
     ) -> None:
         """`options` are the template's own, e.g. enable_thinking."""
         self._tokenizer = tokenizer
         self._encoder = encoder
         self._text = text
-        self._options = {**KEEP_REASONING, **options}
+        self._options = {**switches, **options}
 
     def render(
         self, messages: Sequence[Message], tools: Sequence[Tool] = (), *, opened: bool = True

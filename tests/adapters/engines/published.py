@@ -1,13 +1,13 @@
-"""Source files out of published wheels, by range, without the rest of the wheel.
+"""Files out of published wheels, by range, without the rest of the wheel.
 
     uv ──► the wheel's address and digest ──► its end: the table of a zip ──► one range a file
 
 A wheel of vLLM has hundreds of megabytes; its definitions have some kilobytes. Nothing is
-installed or imported: the files are read with `ast`. They are kept below the environment, and
-checked on every reading.
+installed or imported: code is read with `ast`, templates are text. They are kept below the
+environment, and checked on every reading.
 
 `published.sha256` names versions, files and digests; for other versions it is made anew with
-`python -m tests.adapters.engines.published sglang==X vllm==Y`.
+`python -m tests.adapters.engines.published sglang==X vllm==Y trl==Z`.
 
 Invariant: what is read has the digest that is written there, whatever the registry served.
 """
