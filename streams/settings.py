@@ -33,7 +33,7 @@ _TOPIC_PREFIX = re.compile(r"[A-Za-z0-9._-]{1,200}")
 _SECURITY = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 _SASL = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 _COMPRESSION = ("none", "gzip", "snappy", "lz4", "zstd")
-_SECRET = {"sasl_password", "gateway_secret", "gateway_control_key"}
+_SECRET = {"sasl_password", "gateway_secret", "gateway_control_key", "engine_api_key"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -195,6 +195,8 @@ class Settings:
     more than the samples of a few batches. Unset: none are refused."""
     trainer_group: str = "turnstream-trainer"
     """The trainer's consumer group, for admission; with `{run_id}` in it, that of each run."""
+    engine_api_key: str | None = dataclasses.field(default=None, repr=False)
+    """What SGLang or vLLM was started with as --api-key, sent as a Bearer token; never printed."""
     metrics_host: str = "127.0.0.1"
     """Health and metrics answer here; loopback, since they are not protected."""
     metrics_port: int = 9464

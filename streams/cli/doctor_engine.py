@@ -9,12 +9,13 @@ import asyncio
 from collections.abc import Sequence
 from pathlib import Path
 
-from streams.adapters.engines.interface import WrongEngine
+from streams.adapters.engines.interface import KeyRefused, WrongEngine
 from streams.adapters.engines.routing import addresses_of
-from streams.cli.engine_checks import ADVICE, check
+from streams.cli.engine_checks import ADVICE, KEY, check
 from streams.cli.finding import Finding, failed, note
 from streams.cli.serving import SERVED, open_renderer, open_served
 from streams.errors import BadSetting
+from streams.settings import load_settings
 
 _PROMPT = tuple(range(100, 116))
 """Ids that every vocabulary has; what they say does not matter."""
@@ -29,18 +30,22 @@ def findings(*, tokenizer: Path | None, log: str | None, engine: str | None) -> 
     if engine.partition(":")[0] not in {*SERVED, "http", "https"}:
         return [note("engine", f"{engine}: nothing to try, it is not served by others")]
     try:
-        return asyncio.run(_all(engine, _prompt(tokenizer)))
+        api_key = load_settings().engine_api_key
+    except BadSetting:
+        api_key = None  # The row of the settings tells.
+    try:
+        return asyncio.run(_all(engine, _prompt(tokenizer), api_key))
     except BadSetting as error:
         return [failed("engine", str(error), "give URL, `sglang:URL` or `vllm:URL`")]
 
 
-async def _all(name: str, prompt: Sequence[int]) -> list[Finding]:
+async def _all(name: str, prompt: Sequence[int], api_key: str | None) -> list[Finding]:
     found: list[Finding] = []
     kind = name.partition(":")[0]
     several = open_served(name).replicas.addresses if kind in SERVED else addresses_of(name)
     for address in several:
         kinds = [kind] if kind in SERVED else list(SERVED)
-        rows = await _one(address, kinds, prompt)
+        rows = await _one(address, kinds, prompt, api_key)
         if len(several) > 1:
             place = address.partition("//")[2]
             rows = [
@@ -50,17 +55,21 @@ async def _all(name: str, prompt: Sequence[int]) -> list[Finding]:
     return found
 
 
-async def _one(address: str, kinds: Sequence[str], prompt: Sequence[int]) -> list[Finding]:
+async def _one(
+    address: str, kinds: Sequence[str], prompt: Sequence[int], api_key: str | None
+) -> list[Finding]:
     """The rows of one address."""
     wrong: list[str] = []
     for kind in kinds:
-        engine = SERVED[kind]([address])
+        engine = SERVED[kind]([address], api_key=api_key)
         try:
             if not await engine.ready():
                 return [failed("engine", f"{address}: no answer", _START)]
             return await check(engine, prompt, ADVICE[kind])
         except WrongEngine as error:
             wrong.append(str(error))
+        except KeyRefused as error:
+            return [failed("engine", str(error), KEY)]
         finally:
             await engine.close()
     what = wrong[0] if len(wrong) == 1 else f"{address}: neither SGLang nor vLLM answers there"

@@ -1,7 +1,7 @@
 """What is tried on an engine, and what each outcome means.
 
 Whose logprobs they are shows when one token is asked for often, at two temperatures, out of the
-two likeliest: raw ones are the same at both, and where the cut counts the two sum up to one.
+two likeliest; where the cut counts the two sum up to one.
 
 Invariant: every answer is short, every wait is bounded, and what fails says what to change.
 """
@@ -10,31 +10,32 @@ import asyncio
 import contextlib
 import math
 import uuid
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import cast
 
 import numpy as np
 
+from streams.adapters.engines.distribution import SAME, TEMPERATURES, draw
 from streams.adapters.engines.interface import (
     Engine,
     EngineError,
     Generation,
+    KeyRefused,
     NoLogprobs,
     Sampling,
     Tokens,
 )
 from streams.cli.finding import Finding, failed, note, ok
+from streams.settings import PREFIX
 
 _ANSWER_S = 30.0
 _TOKENS = 8
 _LONG = 512
 """Tokens of an answer that is to be aborted."""
 _ABORTS = 3
-_DRAWS = 8
-_TEMPERATURES = (0.5, 2.0)
-_SAME = 0.02
-"""Logprobs of one token differ by less from one batch to another."""
+
+KEY = f"put its --api-key into the environment as {PREFIX}ENGINE_API_KEY"
 
 
 @dataclass(frozen=True)
@@ -53,7 +54,7 @@ class Advice:
 
 ADVICE = {
     "sglang": Advice(
-        answer="read its own log; `/generate` has to be reachable without a key",
+        answer="read its own log",
         ids="talk to the server itself, not to what renders or changes prompts",
         logprobs="update SGLang: /generate with return_logprob has one for each id",
         raw="start it without SGLANG_RETURN_ORIGINAL_LOGPROB",
@@ -143,6 +144,8 @@ async def check(engine: Engine, prompt: Sequence[int], advice: Advice) -> list[F
         heard = await asking.hear(greedy, echo=True)
     except NoLogprobs as error:
         return [*found, failed("logprobs", str(error), advice.logprobs)]
+    except KeyRefused as error:
+        return [*found, failed("key", str(error), KEY)]
     except EngineError as error:
         return [*found, failed("answer", str(error), advice.answer)]
     found.append(_ids(asking.prompt, heard, advice))
@@ -187,34 +190,31 @@ def _count(heard: _Heard, advice: Advice) -> Finding:
 
 async def _distribution(asking: _Asking, advice: Advice) -> list[Finding]:
     """Whose logprobs they are."""
-    seen: list[dict[int, float]] = []
-    for temperature in _TEMPERATURES:
-        drawn: dict[int, float] = {}
-        for seed in range(_DRAWS):
-            heard = await asking.hear(
-                Sampling(temperature=temperature, top_k=2, max_new_tokens=1, seed=seed)
-            )
-            drawn.update(zip(heard.ids, heard.logprobs, strict=True))
-        seen.append(drawn)
-    cool, warm = seen
-    both = cool.keys() & warm.keys()
-    name = "logprobs of"
-    if not both:
+
+    async def ask(sampling: Sampling) -> tuple[list[int], list[float]]:
+        heard = await asking.hear(sampling)
+        return heard.ids, heard.logprobs
+
+    seen = await draw(ask)
+    name, token = "logprobs of", seen.token
+    if token is None:
         return [note(name, "no token was drawn at both temperatures", "run it again")]
-    token = max(both, key=lambda each: abs(cool[each] - warm[each]))
-    shown = f"{cool[token]:.3f} at {_TEMPERATURES[0]}, {warm[token]:.3f} at {_TEMPERATURES[1]}"
-    if abs(cool[token] - warm[token]) < _SAME:
-        what = f"raw, not of what was sampled from: token {token} has {shown}"
-        return [failed(name, what, advice.raw)]
-    return [ok(name, f"what was sampled from: token {token} has {shown}"), *_cuts(warm)]
+    cool, warm = TEMPERATURES
+    shown = f"token {token} has {seen.cool[token]:.3f} at {cool}, {seen.warm[token]:.3f} at {warm}"
+    if seen.whose is None:
+        what = f"cannot be told, nearly all of the probability is on one: {shown}"
+        return [note(name, what, "run it with --tokenizer FOLDER, which asks another prompt")]
+    if seen.whose == "raw":
+        return [failed(name, f"raw, not of what was sampled from: {shown}", advice.raw)]
+    return [ok(name, f"what was sampled from: {shown}"), *_cuts(seen.warm)]
 
 
-def _cuts(drawn: dict[int, float]) -> list[Finding]:
+def _cuts(drawn: Mapping[int, float]) -> list[Finding]:
     """Whether the two that were left share everything."""
     if len(drawn) != 2:  # noqa: PLR2004
         return []
     whole = sum(math.exp(logprob) for logprob in drawn.values())
-    if abs(whole - 1) < _SAME:
+    if abs(whole - 1) < SAME:
         return [ok("cut tails", "top_p, top_k and min_p are in the logprobs")]
     what = f"not in the logprobs: with top_k 2 the two sum up to {whole:.2f}"
     return [note("cut tails", what, "leave top_p, top_k and min_p alone in sessions that train")]

@@ -21,6 +21,7 @@ from streams.cli.serving import (
     ENGINES,
     exit_on_signals,
     fail,
+    learn_logprobs,
     open_engine,
     open_renderer,
     open_secrets,
@@ -66,7 +67,7 @@ def gateway(
         if tokenizer is None:
             raise BadSetting("--tokenizer is needed: give the folder of the engine's own model")
         renderer = open_renderer(tokenizer)
-        opened = open_engine(engine, renderer)
+        opened = open_engine(engine, renderer, settings.engine_api_key)
     except TurnstreamError as error:
         fail(error)
     calm_client_logs()
@@ -80,6 +81,8 @@ async def _run(
         if not await unless_stopped(wait_for_log(settings, WHO), stop):
             return
         if not await unless_stopped(wait_for_engine(engine, WHO), stop):
+            return
+        if not await unless_stopped(learn_logprobs(engine, WHO), stop):
             return
         async with open_log(settings, create=True) as log:
             await log.end_positions(settings.turns_topic)  # a file that is no log says so now

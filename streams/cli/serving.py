@@ -17,14 +17,20 @@ import importlib.util
 import signal
 import sys
 import time
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any, NoReturn
 
 import click
 import uvloop
 
-from streams.adapters.engines.interface import Engine, WrongEngine
+from streams.adapters.engines.interface import (
+    Engine,
+    EngineError,
+    KeyRefused,
+    Learns,
+    WrongEngine,
+)
 from streams.adapters.engines.over_http import HttpEngine
 from streams.adapters.engines.routing import addresses_of
 from streams.adapters.engines.scripted import DEMO, ScriptedEngine
@@ -42,7 +48,7 @@ ENGINES = (
     "`scripted`, `scripted:FILE.json`, the URL of a scripted engine's own process, "
     "`sglang:URL[,URL]` or `vllm:URL[,URL]`"
 )
-SERVED: dict[str, Callable[[Sequence[str]], HttpEngine]] = {
+SERVED: dict[str, Callable[..., HttpEngine]] = {
     "sglang": sglang_engine,
     "vllm": vllm_engine,
 }
@@ -82,8 +88,10 @@ def open_renderer(folder: Path) -> Renderer:
     return Renderer(folder)
 
 
-def open_engine(name: str, renderer: Renderer) -> Engine:
+def open_engine(name: str, renderer: Renderer, api_key: str | None = None) -> Engine:
     """The engine of that name; nothing is asked of it yet.
+
+    `api_key` opens those that others serve.
 
     Raises:
         BadSetting: there is no such engine.
@@ -96,11 +104,11 @@ def open_engine(name: str, renderer: Renderer) -> Engine:
     if kind in {"http", "https"}:
         return RemoteScriptedEngine(name)
     if kind in SERVED:
-        return open_served(name)
+        return open_served(name, api_key)
     raise BadSetting(f"--engine {name}: no such engine: give {ENGINES}")
 
 
-def open_served(name: str) -> HttpEngine:
+def open_served(name: str, api_key: str | None = None) -> HttpEngine:
     """The engine of `sglang:...` or `vllm:...`; nothing is asked of it yet.
 
     Raises:
@@ -108,7 +116,7 @@ def open_served(name: str) -> HttpEngine:
     """
     kind, _, addresses = name.partition(":")
     try:
-        return SERVED[kind](addresses_of(addresses))
+        return SERVED[kind](addresses_of(addresses), api_key=api_key)
     except BadSetting as error:
         raise BadSetting(f"--engine {name}: {error}") from None
 
@@ -117,12 +125,39 @@ async def engine_trouble(engine: Engine) -> str | None:
     """Why the engine cannot be used now, if so.
 
     Raises:
-        BadSetting: it is another engine than what is supported; it will never do.
+        BadSetting: it is another engine than what is supported, or wants another key; waiting
+            will never do.
     """
     try:
         return None if await engine.ready() else f"{engine.name}: no answer"
     except WrongEngine as error:
         raise BadSetting(f"{error}: give {ENGINES}") from None
+    except KeyRefused as error:
+        raise BadSetting(str(error)) from None
+
+
+async def learn_logprobs(engine: Engine, who: str) -> None:
+    """Find out whose logprobs an engine gives, and say what does not go with them.
+
+    An engine that cannot tell now is asked again by the first session that depends on it.
+
+    Raises:
+        BadSetting: it wants another key.
+    """
+    if not isinstance(engine, Learns):
+        return
+    try:
+        await engine.learn()
+    except KeyRefused as error:
+        raise BadSetting(str(error)) from None
+    except EngineError as error:
+        sys.stderr.write(f"{who}: whose logprobs they are is not known yet: {error}\n")
+    if engine.logprobs == "raw":
+        sys.stderr.write(
+            f"{who}: the logprobs of {engine.name} are raw, not of what was sampled from: sessions "
+            "that train at another temperature than 1 are refused; "
+            "`turnstream doctor --engine` says what to change\n"
+        )
 
 
 async def wait_for_engine(engine: Engine, who: str) -> None:

@@ -32,6 +32,7 @@ from streams.cli.serving import (
     exit_on_signals,
     fail,
     installed_tokenizer,
+    learn_logprobs,
     open_engine,
     open_renderer,
     open_secrets,
@@ -116,7 +117,7 @@ def _chosen(engine: str | None, tokenizer: Path | None, data: Path, port: int | 
     except OSError as error:
         raise BadSetting(f"--data {data}: {error}") from error
     renderer = open_renderer(folder)
-    opened = open_engine(engine or SCRIPTED, renderer)
+    opened = open_engine(engine or SCRIPTED, renderer, settings.engine_api_key)
     what = opened.name
     if isinstance(opened, ScriptedEngine):
         what += ": answers from a script, not from a model"
@@ -162,6 +163,7 @@ async def _run(chosen: Chosen, stop: asyncio.Event) -> None:
             trouble = await engine_trouble(engine)
             if trouble is not None:
                 raise BadSetting(f"{trouble}; start it first")
+            await learn_logprobs(engine, "turnstream up")
             async with Gateway(settings, log, engine, chosen.renderer, chosen.secrets) as gateway:
                 health = await serve(settings, processor.counts, processor.look)
                 working = asyncio.create_task(processor.run(over))

@@ -227,3 +227,34 @@ def test_where_neither_answers_that_is_said() -> None:
 def test_a_scripted_engine_has_nothing_to_try_and_none_has_no_row() -> None:
     assert looked_at("scripted")["engine"].state == "note"
     assert doctor_engine.findings(tokenizer=None, log=None, engine=None) == []
+
+
+KEY = "sk-of-the-engine"
+
+
+@pytest.mark.parametrize("named", [True, False], ids=["named", "found out"])
+@pytest.mark.parametrize("kind", ["sglang", "vllm"])
+def test_an_engine_with_a_key_is_opened_by_the_setting(
+    kind: str, named: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = KINDS[kind].server(slow())
+    server.api_key = KEY
+    with serving(server) as (url,):
+        engine = f"{kind}:{url}" if named else url
+        refused = [row for row in looked_at(engine).values() if row.state == "FAIL"]
+        monkeypatch.setenv("TURNSTREAM_ENGINE_API_KEY", KEY)
+        assert list(looked_at(engine)) == ROWS
+    (row,) = refused
+    assert "status 401" in row.detail
+    assert "TURNSTREAM_ENGINE_API_KEY" in row.change
+    assert KEY not in row.detail + row.change
+
+
+def test_the_command_never_prints_the_key(tmp_path: Path) -> None:
+    server = StandInVllm(slow())
+    server.api_key = "another"
+    with serving(server) as (url,):
+        ran = doctor("--log", tmp_path / "a.db", "--engine", url, TURNSTREAM_ENGINE_API_KEY=KEY)
+    assert (ran.code, rows(ran)["key"]) == (1, "FAIL")
+    assert "TURNSTREAM_ENGINE_API_KEY is not the --api-key that it was started with" in ran.out
+    assert KEY not in ran.out + ran.err

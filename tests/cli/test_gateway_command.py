@@ -1,6 +1,8 @@
 """`turnstream gateway`: the service of a deployment, on a file; tests/kafka has it on a broker."""
 
+import json
 import signal
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,7 +12,10 @@ import pytest
 from schemas.events import Turn
 from streams.adapters.client import Turnstream
 from streams.settings import Settings
+from tests.adapters.engines.standins.kinds import KINDS
+from tests.adapters.engines.standins.model import SmallModel, Told
 from tests.cli.command import turnstream
+from tests.cli.test_doctor_engine import serving
 from tests.cli.up_process import PATIENCE_S, Running, read, started
 from tests.drift.qwen3 import tokenizer_folder
 
@@ -143,3 +148,30 @@ def test_on_kafka_the_secret_has_to_be_given() -> None:
     assert (ran.code, ran.out) == (1, "")
     assert "TURNSTREAM_GATEWAY_SECRET: not set" in ran.err
     assert ran.err.count("\n") == 1
+
+
+def test_an_engine_that_wants_a_key_ends_it_with_the_name_of_the_setting(tmp_path: Path) -> None:
+    for kind in ("sglang", "vllm"):
+        server = KINDS[kind].server(SmallModel())
+        server.api_key = "sk-of-the-engine"
+        with serving(server) as (url,):
+            options = ["--engine", f"{kind}:{url}", "--tokenizer", str(tokenizer_folder())]
+            ran = turnstream("gateway", "--log", tmp_path / f"{kind}.db", *options)
+        assert (ran.code, ran.out) == (1, "")
+        assert "set TURNSTREAM_ENGINE_API_KEY to the --api-key" in ran.err
+        assert len(ran.err.splitlines()) == 1
+
+
+@pytest.mark.parametrize("told", ["raw", "processed"])
+def test_whose_logprobs_they_are_is_asked_at_the_start(tmp_path: Path, told: Told) -> None:
+    server = KINDS["vllm"].server(SmallModel(told=told))
+    with serving(server) as (url,):
+        options = ["--engine", f"vllm:{url}", "--tokenizer", str(tokenizer_folder())]
+        arguments = ["gateway", "--log", str(tmp_path / "run.db"), *options]
+        with started(tmp_path, *arguments, until=RUNS, TURNSTREAM_GATEWAY_PORT="0") as running:
+            with urllib.request.urlopen(f"{url_of(running)}/healthz", timeout=30) as answer:
+                assert json.load(answer)["logprobs"] == told
+            assert running.stop() == 0
+        warned = "sessions that train at another temperature than 1 are refused" in running.said
+    assert warned == (told == "raw")
+    assert len(server.bodies) == 16

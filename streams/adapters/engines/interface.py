@@ -11,7 +11,7 @@ sampled, nothing is trimmed, the stop token included.
 
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Literal, Protocol, runtime_checkable
 
 from schemas.record import Ids
 from streams.errors import TurnstreamError
@@ -30,6 +30,14 @@ class EngineError(TurnstreamError):
 
 class NoLogprobs(EngineError):
     """A token came without a logprob of its own."""
+
+
+class KeyRefused(EngineError):
+    """The engine wants a key, or another one; the text names the setting."""
+
+    def __init__(self, message: str, *, retryable: bool = False) -> None:
+        """Asking again would not mend it."""
+        super().__init__(message, retryable=retryable)
 
 
 class WrongEngine(EngineError):
@@ -146,4 +154,22 @@ class Engine(Protocol):
 
     async def close(self) -> None:
         """Let go, bounded."""
+        ...
+
+
+@runtime_checkable
+class Learns(Protocol):
+    """An engine that can be asked whose logprobs it gives, instead of being believed."""
+
+    @property
+    def learned(self) -> bool:
+        """Whether `logprobs` is what was found, no more than assumed."""
+        ...
+
+    async def learn(self) -> None:
+        """Ask, once; bounded.
+
+        Raises:
+            EngineError: it does not answer; it may be asked again.
+        """
         ...

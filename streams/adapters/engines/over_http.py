@@ -20,8 +20,16 @@ from typing import Any, Literal, Protocol
 import aiohttp
 import msgspec
 
-from streams.adapters.engines.interface import EngineError, Generation, Tokens, WrongEngine
+from streams.adapters.engines.distribution import Learning
+from streams.adapters.engines.interface import (
+    EngineError,
+    Generation,
+    KeyRefused,
+    Tokens,
+    WrongEngine,
+)
 from streams.adapters.engines.routing import Replicas
+from streams.settings import PREFIX
 
 READ_S = 300.0
 """Between two signs of life of an answer: a queue and a long prompt come before the first."""
@@ -36,6 +44,8 @@ _LINE_BYTES_MAX = 256 * 1024 * 1024
 _DETAIL_CHARS_MAX = 500
 _PLACES_MAX = 10_000
 _OK, _SERVER_ERROR = 200, 500
+_UNAUTHORIZED, _FORBIDDEN = 401, 403
+_KEY = f"{PREFIX}ENGINE_API_KEY"
 _PASSING = {408, 425, 429}
 """Refusals that time mends, besides those that are the server's own fault."""
 
@@ -87,6 +97,10 @@ class Wire(Protocol):
         """Whether it refused a request because it has one with the same id."""
         ...
 
+    def is_switched_off(self, message: str) -> bool:
+        """Whether it forbade a request to everybody, whatever key they have."""
+        ...
+
 
 class HttpEngine:
     """An engine at addresses."""
@@ -96,15 +110,16 @@ class HttpEngine:
         wire: Wire,
         addresses: Sequence[str],
         *,
-        logprobs: Literal["processed", "raw"] = "processed",
         read_s: float = READ_S,
+        api_key: str | None = None,
     ) -> None:
-        """Nothing is asked yet."""
+        """Nothing is asked yet; `api_key` is what the engine was started with, if it was."""
         self._read_s = read_s
         self._timeout = aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_S, sock_read=read_s)
         self.wire = wire
         self.replicas = Replicas(addresses)
-        self._logprobs = logprobs
+        self._api_key = api_key
+        self._learning = Learning(self._at, self.replicas.addresses)
         self._client: aiohttp.ClientSession | None = None
         self._places: OrderedDict[str, str] = OrderedDict()
 
@@ -114,7 +129,22 @@ class HttpEngine:
 
     @property
     def logprobs(self) -> Literal["processed", "raw"]:
-        return self._logprobs
+        """Raw if those of one replica are; assumed to be processed until they were asked."""
+        return self._learning.logprobs
+
+    @property
+    def learned(self) -> bool:
+        """Whether every replica was asked."""
+        return self._learning.learned
+
+    async def learn(self) -> None:
+        """Ask replicas that were not asked yet whose logprobs they give.
+
+        Raises:
+            KeyRefused: one wants another key.
+            EngineError: none of them answers.
+        """
+        await self._learning.learn()
 
     @property
     def forces_calls(self) -> bool:
@@ -167,6 +197,7 @@ class HttpEngine:
 
         Raises:
             WrongEngine: somebody else answers at one of the addresses.
+            KeyRefused: it answers, but not to us.
         """
         asked = (self._is_ready(address) for address in self.replicas.addresses)
         return any(await asyncio.gather(*asked))
@@ -179,7 +210,11 @@ class HttpEngine:
     def _http(self) -> aiohttp.ClientSession:
         # Made when it is first used: it belongs to the event loop that runs then.
         if self._client is None:
-            self._client = aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0))
+            key = self._api_key
+            self._client = aiohttp.ClientSession(
+                connector=aiohttp.TCPConnector(limit=0),
+                headers=None if key is None else {"authorization": f"Bearer {key}"},
+            )
         return self._client
 
     async def _once(
@@ -222,6 +257,10 @@ class HttpEngine:
     async def _refusal(self, address: str, response: aiohttp.ClientResponse) -> EngineError:
         text = (await response.content.read(_DETAIL_CHARS_MAX)).decode(errors="replace")
         status = response.status
+        if status == _UNAUTHORIZED or (
+            status == _FORBIDDEN and not self.wire.is_switched_off(text)
+        ):
+            return self._no_entry(address, status, text)
         return self._error(address, f"status {status}: {text}", retryable=is_passing(status))
 
     async def _is_ready(self, address: str) -> bool:
@@ -233,6 +272,9 @@ class HttpEngine:
                 return False
             if is_passing(response.status):
                 return False
+            if response.status in (_UNAUTHORIZED, _FORBIDDEN):
+                text = body[:_DETAIL_CHARS_MAX].decode(errors="replace")
+                raise self._no_entry(address, response.status, text)
             if response.status != _OK or (field is not None and not _has(body, field)):
                 what = f"status {response.status} for {path}, this is no {self.wire.kind}"
                 raise WrongEngine(f"{address}: {what}")
@@ -243,6 +285,22 @@ class HttpEngine:
         self._places.move_to_end(request_id)
         if len(self._places) > _PLACES_MAX:
             self._places.popitem(last=False)
+
+    def _no_entry(self, address: str, status: int, text: str) -> KeyRefused:
+        told = f"{self.wire.kind} at {address}: status {status}: {text}"
+        if self._api_key is None:
+            return KeyRefused(f"{told}: set {_KEY} to the --api-key that it was started with")
+        return KeyRefused(f"{told}: {_KEY} is not the --api-key that it was started with")
+
+    async def _at(self, address: str, generation: Generation) -> AsyncGenerator[Tokens, None]:
+        """An answer of one replica, asked once."""
+        body = msgspec.json.encode(self.wire.body(generation))
+        try:
+            async with contextlib.aclosing(self._once(address, generation, body)) as stream:
+                async for tokens in stream:
+                    yield tokens
+        except _Lost as error:
+            raise self._error(address, str(error)) from error.__cause__
 
     def _error(self, address: str, what: str, *, retryable: bool = True) -> EngineError:
         return EngineError(f"{self.wire.kind} at {address}: {what}", retryable=retryable)

@@ -81,9 +81,11 @@ class Event(msgspec.Struct):
     error: Failure | None = None
 
 
-def sglang_engine(addresses: Sequence[str], *, read_s: float = READ_S) -> HttpEngine:
+def sglang_engine(
+    addresses: Sequence[str], *, read_s: float = READ_S, api_key: str | None = None
+) -> HttpEngine:
     """An engine of SGLang at these addresses."""
-    return HttpEngine(SglangWire(), addresses, read_s=read_s)
+    return HttpEngine(SglangWire(), addresses, read_s=read_s, api_key=api_key)
 
 
 class SglangWire:
@@ -127,6 +129,10 @@ class SglangWire:
     def is_twin(self, message: str) -> bool:
         """It keeps a broken request until it notices, and refuses another with its id."""
         return "Duplicate request ID" in message
+
+    def is_switched_off(self, message: str) -> bool:
+        """What it forbids, it forbids for want of a key."""
+        return False
 
 
 class _Answer:

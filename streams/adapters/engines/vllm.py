@@ -90,9 +90,11 @@ class Event(msgspec.Struct):
     error: Failure | None = None
 
 
-def vllm_engine(addresses: Sequence[str], *, read_s: float = READ_S) -> HttpEngine:
+def vllm_engine(
+    addresses: Sequence[str], *, read_s: float = READ_S, api_key: str | None = None
+) -> HttpEngine:
     """An engine of vLLM at these addresses."""
-    return HttpEngine(VllmWire(), addresses, read_s=read_s)
+    return HttpEngine(VllmWire(), addresses, read_s=read_s, api_key=api_key)
 
 
 class VllmWire:
@@ -134,6 +136,10 @@ class VllmWire:
     def is_twin(self, message: str) -> bool:
         """It makes ids its own, so two with the same do not meet."""
         return False
+
+    def is_switched_off(self, message: str) -> bool:
+        """Without the flag it forbids what takes ids."""
+        return "--enable-scale-out" in message
 
 
 class _Answer:

@@ -44,7 +44,7 @@ def drawn(
     sampling = replace(Sampling(stop=call.stop, json_schema=_schema(call)), **pinned)
     wishes: dict[str, Any] = {n: v for n, v in call.sampling.items() if n in (*_PINNED, "seed")}
     if trains:
-        _refuse_raw(sampling, engine.logprobs)
+        _refuse_raw(pins, engine.logprobs)
     else:
         granted = {n: v for n, v in wishes.items() if n not in pinned}
         whole = {n: int(v) for n, v in granted.items() if n in {"top_k", "seed"}}
@@ -71,14 +71,21 @@ def constraint(call: Call, sampling: Sampling) -> str | None:
     return None
 
 
-def _refuse_raw(sampling: Sampling, logprobs: Literal["processed", "raw"]) -> None:
+def bends(pins: Pins | None) -> list[str]:
+    """What a session pins that raw logprobs do not follow."""
     plain = Sampling()
-    bent = [name for name in _WHOLE if getattr(sampling, name) != getattr(plain, name)]
+    pinned = {name: getattr(pins, name) for name in _WHOLE if pins is not None}
+    return [n for n, value in pinned.items() if value is not None and value != getattr(plain, n)]
+
+
+def _refuse_raw(pins: Pins | None, logprobs: Literal["processed", "raw"]) -> None:
+    bent = bends(pins)
     if logprobs == "raw" and bent:
         raise CallRefused(
             409,
             f"this engine's logprobs are of temperature 1 without penalties, and the session pins"
-            f" {', '.join(bent)}: it cannot train on them; open one with split eval, or unpin",
+            f" {', '.join(bent)}: it cannot train on them; open one with split eval, or unpin;"
+            " `turnstream doctor --engine` says how to start the engine so that it can",
             kind="sampling_refused",
             code="raw_logprobs",
         )

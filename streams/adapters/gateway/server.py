@@ -13,7 +13,7 @@ from typing import Self
 
 from aiohttp import web
 
-from streams.adapters.engines.interface import Engine
+from streams.adapters.engines.interface import Engine, Learns
 from streams.adapters.gateway.admission import Admission
 from streams.adapters.gateway.app import Api
 from streams.adapters.gateway.control import Control
@@ -168,7 +168,14 @@ class Gateway:
         return {"draining": True, "in_flight": left}
 
     async def _health(self, _: web.Request) -> web.Response:
-        told = {"ok": True, "draining": self.api.draining, "admission": self.admission.told}
+        learned = not isinstance(self.engine, Learns) or self.engine.learned
+        logprobs = self.engine.logprobs if learned or self.engine.logprobs == "raw" else "unknown"
+        told = {
+            "ok": True,
+            "draining": self.api.draining,
+            "admission": self.admission.told,
+            "logprobs": logprobs,
+        }
         return web.json_response(told)
 
     async def _ready(self, _: web.Request) -> web.Response:
@@ -204,4 +211,5 @@ class Gateway:
             "repairs_under_way": self.publisher.repairing,
             **self.admission.gauges,
             "runs_paused": self.weights.paused,
+            "engine_logprobs_raw": self.engine.logprobs == "raw",
         }

@@ -24,7 +24,7 @@ from schemas.control import DEFAULT_RUN
 from streams.adapters.dialects.calls import Answer, Call, CallRefused, Piece, Usage
 from streams.adapters.dialects.common import ContextOverflow
 from streams.adapters.dialects.dialect import AnswerNames, Dialect
-from streams.adapters.engines.interface import Engine, EngineError, Sampling
+from streams.adapters.engines.interface import Engine, EngineError, Learns, Sampling
 from streams.adapters.gateway.experts import JoinedExperts
 from streams.adapters.gateway.generating import Generating
 from streams.adapters.gateway.grammar import Grammar
@@ -34,7 +34,7 @@ from streams.adapters.gateway.metrics import Metrics
 from streams.adapters.gateway.minted import Kind, Minter, new_turn_id
 from streams.adapters.gateway.parsing import AnswerParser, Parsed
 from streams.adapters.gateway.passage import Passage
-from streams.adapters.gateway.pinning import constraint, drawn
+from streams.adapters.gateway.pinning import bends, constraint, drawn
 from streams.adapters.gateway.prompts import BuiltPrompt, NotGiven, build
 from streams.adapters.gateway.publishing import Done, Publisher
 from streams.adapters.gateway.rendering import Renderer
@@ -163,6 +163,9 @@ class RunningTurn:
         with parts.metrics.stage("prompt"):
             prompt = await self._prompt()
         parts.metrics.prompt(prompt.built, len(prompt.ids))
+        engine = parts.engine
+        if self._session.trains and bends(self._session.pins) and isinstance(engine, Learns):
+            await engine.learn()
         sampling = self._sampling(prompt)
         if sampling is None:
             return self._full(prompt)

@@ -78,9 +78,20 @@ class StandIn:
         self.aborted: list[str] = []
         self.peers: set[Any] = set()
         """Connections that were used."""
+        self.api_key: str | None = None
+        """As it is started."""
 
     def routes(self) -> list[web.RouteDef]:
         raise NotImplementedError
+
+    def guards(self, path: str) -> bool:
+        """Whether a path needs the key."""
+        raise NotImplementedError
+
+    def entered(self, request: web.Request) -> bool:
+        if self.api_key is None or not self.guards(request.path):
+            return True
+        return request.headers.get("authorization") == f"Bearer {self.api_key}"
 
     def read(self, body: bytes) -> tuple[Generation, Stream]:
         """Read a request.
@@ -166,6 +177,17 @@ async def _write(response: web.StreamResponse, event: dict[str, Any]) -> None:
     await response.write(b"data: " + msgspec.json.encode(event) + b"\n\n")
 
 
+def _door(server: StandIn) -> Any:
+    @web.middleware
+    async def enter(request: web.Request, handler: Any) -> web.StreamResponse:
+        if not server.entered(request):
+            return web.json_response({"error": "Unauthorized"}, status=401)
+        answer: web.StreamResponse = await handler(request)
+        return answer
+
+    return enter
+
+
 @contextlib.asynccontextmanager
 async def standing(*servers: StandIn) -> AsyncIterator[tuple[str, ...]]:
     """Their addresses."""
@@ -173,7 +195,7 @@ async def standing(*servers: StandIn) -> AsyncIterator[tuple[str, ...]]:
     urls: list[str] = []
     try:
         for server in servers:
-            app = web.Application(client_max_size=BODY_BYTES_MAX)
+            app = web.Application(client_max_size=BODY_BYTES_MAX, middlewares=[_door(server)])
             app.add_routes(server.routes())
             runner = web.AppRunner(app, handler_cancellation=True, shutdown_timeout=1.0)
             runners.append(runner)

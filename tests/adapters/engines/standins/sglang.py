@@ -11,6 +11,7 @@ from streams.adapters.engines.interface import Engine, Generation, Sampling, Tok
 from tests.adapters.engines.standins.serving import Faults, StandIn
 
 BOS = 1
+OPEN = ("/health", "/metrics")
 
 
 class _Sampling(msgspec.Struct, forbid_unknown_fields=True):
@@ -59,6 +60,9 @@ class StandInSglang(StandIn):
             web.post("/abort_request", self._abort),
             web.get("/model_info", self._model_info),
         ]
+
+    def guards(self, path: str) -> bool:
+        return not path.startswith(OPEN)
 
     def read(self, body: bytes) -> tuple[Generation, "_Stream"]:
         asked = msgspec.json.decode(body, type=_Asked)

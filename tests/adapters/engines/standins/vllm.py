@@ -13,6 +13,7 @@ from tests.adapters.engines.standins.serving import Faults, StandIn
 
 BOS = 1
 PREFIX = "generate-tokens-"
+GUARDED = ("/v1", "/v2", "/inference", "/cohere")
 FINISHES = {"stop": "stop", "length": "length", "abort": "abort"}
 
 
@@ -62,6 +63,9 @@ class StandInVllm(StandIn):
             web.get("/health", self._health),
             web.get("/version", self._version),
         ]
+
+    def guards(self, path: str) -> bool:
+        return path.startswith(GUARDED)
 
     def read(self, body: bytes) -> tuple[Generation, "_Stream"]:
         asked = msgspec.json.decode(body, type=_Asked)
