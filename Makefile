@@ -99,7 +99,7 @@ bench-processor: $(READY) ## one worker on a real broker beside a plain loop, an
 	@tools/need-java
 	@$(BIN)/python -m benchmarks.processor $(ARGS)
 
-bench-gateway: $(READY) ## the gateway beside a bare aiohttp proxy and no gateway, and what a prompt costs
+bench-gateway: $(READY) ## the gateway beside rllm-model-gateway, a bare proxy and no gateway, and what a prompt costs
 	@$(BIN)/python -m benchmarks.gateway $(ARGS)
 
 bench-embedded: $(READY) ## the embedded log beside bare SQLite, replay, and what each profile keeps

@@ -1,10 +1,16 @@
-"""`make bench-gateway`: the gateway beside a bare proxy and beside no gateway, in one run.
+"""`make bench-gateway`: the gateway beside a peer, a bare proxy and no gateway, in one run.
 
     straight   load ──────────────► mock
     proxy      load ──► aiohttp ──► mock      hands body and answer on
     gateway    load ──► gateway ──► mock      embedded log, every turn durable before its answer
+    chat       load ──────────────► mock      the same engine by its chat API, as the peer asks it
+    rllm       load ──► rllm    ───► mock     rllm-model-gateway 0.1.0, stored after its answer
 
-Load, mock, proxy and gateway are processes on the same cores. Sessions of ten turns, each request
+The gateway makes the prompt of recorded ids, reads the sampled ids as a message, and gives its
+clients the ids they need; the peer leaves both to the engine, whose chat API it asks for ids. So
+each has its own engine's answer to carry, and its own p50 without a gateway to be compared with.
+
+All of them are processes on the same cores. Sessions of ten turns, each request
 with all of the history: 4,200 tokens and 55 KB in the mean, 75 KB at the end; answers of 200 ids.
 Rounds go through all sides in turn and the best round of each counts: neighbours only slow.
 Then what building a prompt costs as the history grows.
@@ -30,10 +36,11 @@ from typing import Any
 
 import msgspec
 
+from benchmarks import gateway_rllm
 from benchmarks.gateway_checks import Recorded, check, turns_in
 from benchmarks.gateway_child import Child
 from benchmarks.gateway_load import Job, Measured
-from benchmarks.gateway_mock import Said
+from benchmarks.gateway_mock import CHAT, Said
 from benchmarks.gateway_prompts import SIZES, costs_by_size
 from benchmarks.gateway_script import Script, Shape, write
 from streams.adapters.gateway.rendering import Renderer
@@ -43,8 +50,12 @@ from tests.drift import qwen3
 AGENTS = {1: 12, 16: 64}
 """At a time, and sessions of a round."""
 WARM_SESSIONS = 16
-SIDES = {"straight": 16, "proxy": 6, "gateway": 1}
+SIDES = {"straight": 16, "proxy": 6, "gateway": 1, "chat": 8, "rllm": 1}
 """How many times the sessions each side gets: rounds of like length meet like neighbours."""
+BARE = {"straight": "/v1/chat/completions", "chat": f"{CHAT}/chat/completions"}
+"""Paths of the mock, for sides without a process of their own."""
+AIM_PEER_RATE = 5.0
+AIM_PEER_ADDED = 1 / 3
 AIM_ADDED_MS = 3.0
 AIM_RATE = 0.25
 AIM_BUILD_MS = 1.0
@@ -69,12 +80,13 @@ class Round:
 class Bench:
     """The processes, and what they have done."""
 
-    def __init__(self, folder: Path, script: Script, mock: Child, proxy: Child, gateway: Child):
+    def __init__(self, folder: Path, script: Script, children: dict[str, Child]):
         """All of them serve."""
         self._script_path = folder / "script"
         script.save(self._script_path)
         self._turns = len(script.bodies)
-        self._children = {"mock": mock, "proxy": proxy, "gateway": gateway}
+        self._ids = [answer.ids for answer in script.answers]
+        self._children = children
         assert len({child.port for child in self._children.values()}) == len(self._children)
         self.prompts: dict[str, list[str]] = {}
         """What the engine was asked through the gateway, by session."""
@@ -84,16 +96,22 @@ class Bench:
         ids = [f"{side}-{uuid.uuid4().hex}" for _ in range(sessions)]
         job = Job(
             script=str(self._script_path),
-            port=self._children["mock" if side == "straight" else side].port,
+            port=self._children["mock" if side in BARE else side].port,
             agents=agents,
             sessions={name: self._open(name) if side == "gateway" else "none" for name in ids},
             minted=side == "gateway",
+            path=gateway_rllm.PATH if side == "rllm" else BARE.get(side, BARE["straight"]),
         )
         before = {name: child.cpu_s() for name, child in self._children.items()}
         measured = _load(job)
+        if side == "rllm":
+            # It writes on after the last answer; that is its work, and must not slow the next.
+            gateway_rllm.wait_until_stored(job.port, ids, self._turns)
         spent = {name: child.cpu_s() - before[name] for name, child in self._children.items()}
         spent["load"] = measured.cpu_s
         self._check(side, ids, spent)
+        if side == "rllm" and gateway_rllm.stored_ids(job.port, ids[-1]) != self._ids:
+            raise RuntimeError("rllm: its store has other ids than the engine gave")
         return self._told(side, measured, spent)
 
     def _told(self, side: str, measured: Measured, spent: dict[str, float]) -> Round:
@@ -162,8 +180,15 @@ def measure(
         Child(
             "benchmarks.gateway_served", f"http://127.0.0.1:{mock.port}", str(log_path)
         ) as gateway,
+        Child(
+            "benchmarks.gateway_rllm",
+            f"http://127.0.0.1:{mock.port}{CHAT}",
+            str(folder / "rllm.db"),
+            python=gateway_rllm.environment(),
+        ) as rllm,
     ):
-        bench = Bench(folder, script, mock, proxy, gateway)
+        children = {"mock": mock, "proxy": proxy, "gateway": gateway, "rllm": rllm}
+        bench = Bench(folder, script, children)
         for side in SIDES:
             bench.round(side, min(warm, max(agents)), warm)
         for _ in range(rounds):
@@ -195,26 +220,41 @@ def show_load(found: Rounds) -> dict[str, Any]:
         rows = {side: best(rounds) for side, rounds in sides.items()}
         straight, proxy = rows["straight"], rows["proxy"]
         print(f"\n{agents} at a time      p50 ms   added ms      req/s   of proxy   of straight")
+        bare = {side: rows["chat" if side in ("chat", "rllm") else "straight"] for side in rows}
         for side, row in rows.items():
             print(
-                f"  {side:<12} {row.p50_ms:>11.2f} {row.p50_ms - straight.p50_ms:>10.2f}"
+                f"  {side:<12} {row.p50_ms:>11.2f} {row.p50_ms - bare[side].p50_ms:>10.2f}"
                 f" {row.per_s:>10,.0f} {row.per_s / proxy.per_s:>10.2f}"
                 f" {row.per_s / straight.per_s:>13.2f}"
             )
             spent = [f"{name} {row.cpu_us[name]:,.0f} us" for name in row.cpu_us]
             busy = [f"{name} {share:.0%}" for name, share in row.busy.items()]
             print(f"    CPU a request: {', '.join(spent)}; busy: {', '.join(busy)}")
-        gateway = rows["gateway"]
+        gateway, peer = rows["gateway"], rows["rllm"]
+        added = peer.p50_ms - bare["rllm"].p50_ms
         report[str(agents)] = {
             "added_p50_ms": gateway.p50_ms - straight.p50_ms,
             "added_p50_ms_to_proxy": gateway.p50_ms - proxy.p50_ms,
             "first_turn_p50_ms": gateway.first_p50_ms,
             "per_s_of_proxy": gateway.per_s / proxy.per_s,
             "per_s_of_straight": gateway.per_s / straight.per_s,
+            "per_s_of_rllm": gateway.per_s / peer.per_s,
+            "added_p50_of_rllm": (gateway.p50_ms - straight.p50_ms) / added,
+            "cpu_of_rllm": gateway.cpu_us["gateway"] / peer.cpu_us["rllm"],
             "cpu_of_proxy": gateway.cpu_us["gateway"] / proxy.cpu_us["proxy"],
             "sides": {side: msgspec.to_builtins(row) for side, row in rows.items()},
         }
     return report
+
+
+def show_peer(report: dict[str, Any]) -> None:
+    """Print how the gateway stands to its peer."""
+    for agents, row in report.items():
+        print(
+            f"of rllm at {agents:>2}: {row['per_s_of_rllm']:.1f} times the req/s"
+            f" (aim {AIM_PEER_RATE:g}), {row['added_p50_of_rllm']:.2f} of the added p50"
+            f" (aim {AIM_PEER_ADDED:.2f}), {row['cpu_of_rllm']:.2f} of the CPU a request"
+        )
 
 
 def main() -> None:
@@ -237,6 +277,7 @@ def main() -> None:
     )
     report = show_load(found)
     print(f"\naims: added p50 at 1: {AIM_ADDED_MS:g} ms; req/s of the proxy at 16: {AIM_RATE:g}")
+    show_peer(report)
     costs = costs_by_size(
         qwen,
         Renderer(qwen3.tokenizer_folder()),

@@ -17,6 +17,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
@@ -42,10 +43,10 @@ def _tell(what: dict[str, Any]) -> None:
 class Child:
     """The parent's side: a process for the length of a block."""
 
-    def __init__(self, module: str, *words: str) -> None:
-        """Nothing runs yet."""
+    def __init__(self, module: str, *words: str, python: Path | None = None) -> None:
+        """Nothing runs yet; `python` is another than ours."""
         self.module = module
-        self._command = [sys.executable, "-m", module, *words]
+        self._command = [str(python or sys.executable), "-m", module, *words]
         self.ready: dict[str, Any] = {}
 
     def __enter__(self) -> Self:

@@ -38,6 +38,7 @@ class Job(msgspec.Struct):
     minted: bool
     """Whether answers bring ids that the next requests have to carry."""
     path: str = "/v1/chat/completions"
+    """May hold `{session}`."""
 
 
 class Measured(msgspec.Struct):
@@ -83,7 +84,7 @@ class Load:
             for turn in range(len(self._script.bodies)):
                 body = self._script.body(turn, session_id.encode(), calls)
                 headers = {"authorization": f"Bearer {key}", SESSION_HEADER: session_id}
-                head = request(self._job.path, headers, len(body))
+                head = request(self._job.path.format(session=session_id), headers, len(body))
                 began_s = time.perf_counter()
                 status, answer = await connection.exchange([head, body])
                 self.latencies_s[turn].append(time.perf_counter() - began_s)

@@ -64,6 +64,8 @@ class Script(msgspec.Struct, frozen=True):
     """Each in parts, between which the ids of earlier calls and the session's name belong."""
     holes: list[list[int]]
     """Of which turn's call, for each gap between two parts; `SESSION_HOLE`: the name."""
+    prompt_tokens: list[int] = []
+    """Of each request, as a template prints it."""
 
     def body(self, turn: int, session_id: bytes, calls: Sequence[bytes]) -> bytes:
         """A request, its holes filled."""
@@ -152,11 +154,12 @@ def write(qwen: Qwen3, shape: Shape) -> Script:
         {"role": "system", "content": writer.words(half)},
         {"role": "user", "content": OWN + writer.words(shape.question - half)},
     ]
-    script = Script([], [], [])
+    script = Script([], [], [], [])
     for turn in range(shape.turns):
         parts = HOLE.split(body(messages, offered))
         script.bodies.append(parts[::2])
         script.holes.append([_hole(name) for name in parts[1::2]])
+        script.prompt_tokens.append(len(qwen.render(messages, offered)))
         answer = writer.answer(shape.answer)
         script.answers.append(answer)
         identity = f"<<call-{turn}>>"

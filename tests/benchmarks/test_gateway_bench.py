@@ -12,11 +12,11 @@ import msgspec
 import numpy as np
 import pytest
 
-from benchmarks.gateway import SIDES, best, measure
+from benchmarks.gateway import BARE, SIDES, best, measure, show_load, show_peer
 from benchmarks.gateway_checks import Disagreed, check
 from benchmarks.gateway_child import Child
 from benchmarks.gateway_http import Messages, header, request
-from benchmarks.gateway_mock import Mock, Said, digest
+from benchmarks.gateway_mock import CHAT, Mock, Said, digest
 from benchmarks.gateway_prompts import costs_by_size
 from benchmarks.gateway_script import Script, Shape, Writer, write
 from schemas.events import Turn
@@ -114,6 +114,20 @@ def test_the_mock_answers_in_turn_and_remembers_what_it_was_asked() -> None:
     assert said == Said({"s": 2}, {"s": [digest(body) for body in asked]})
 
 
+def test_the_mock_answers_chats_with_the_same_ids_and_those_of_the_prompt() -> None:
+    mock = Mock(script().answers, script().prompt_tokens)
+    head = request(f"{CHAT}/chat/completions", {"x-session": "s"}, 10)
+    told = msgspec.json.decode(mock.answer(head, b"{}"))
+    answer, choice = script().answers[0], told["choices"][0]
+    assert choice["token_ids"] == answer.ids
+    assert [entry["logprob"] for entry in choice["logprobs"]["content"]] == answer.logprobs
+    assert len(told["prompt_token_ids"]) == script().prompt_tokens[0]
+    # Others look whether it is there; that is no request.
+    assert mock.answer(b"GET /health HTTP/1.1\r\n\r\n", b"") == b"{}"
+    said = msgspec.json.decode(mock.answer(b"GET /journal HTTP/1.1\r\n\r\n", b""), type=Said)
+    assert said == Said({"s": 1}, {})
+
+
 def recorded() -> tuple[dict[str, list[Turn]], dict[str, list[str]]]:
     """A log and a journal that agree."""
     prompts = [f"{number:032x}" for number in range(TINY.turns)]
@@ -172,7 +186,9 @@ def test_a_child_that_cannot_start_is_an_error_with_its_last_words() -> None:
         pass
 
 
-def test_every_side_is_measured_and_the_log_holds_every_turn(tmp_path: Path) -> None:
+def test_every_side_is_measured_and_the_log_holds_every_turn(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     agents = {1: 2, 2: 4}
     found, held = measure(script(), tmp_path, agents=agents, rounds=1, warm=2)
     sessions = 2 + sum(agents.values())
@@ -182,9 +198,13 @@ def test_every_side_is_measured_and_the_log_holds_every_turn(tmp_path: Path) -> 
         assert sides.keys() == SIDES.keys()
         for side, rounds in sides.items():
             one = best(rounds)
-            taking_part = {"load", "mock", side} - {"straight"}
+            taking_part = {"load", "mock", side} - BARE.keys()
             assert one.cpu_us.keys() == taking_part
             assert min(one.p50_ms, one.per_s, *one.cpu_us.values()) > 0
+    report = show_load(found)
+    show_peer(report)
+    assert report.keys() == {"1", "2"}
+    assert "of rllm at  1: " in capsys.readouterr().out
 
 
 def test_prompts_are_built_on_recorded_tokens_up_to_every_size() -> None:

@@ -1,0 +1,95 @@
+"""Another gateway of this kind, as published: `rllm-model-gateway`, in an environment of its own.
+
+    parent   makes the environment once, below ours, every package checked by its hash
+    child    runs with its Python: the package's own app, its SQLite store, its defaults
+
+It hands a chat request on to the engine's chat API, asks there for token ids and logprobs, and
+stores request and answer as JSON after it has answered. Its lines of each request are off.
+
+Invariant: this module needs the standard library alone, until it is the child.
+"""
+
+import asyncio
+import importlib
+import json
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from benchmarks.gateway_child import serve_until_told
+
+REQUIREMENTS = Path(__file__).with_name("rllm_requirements.txt")
+PATH = "/sessions/{session}/v1/chat/completions"
+INSTALL_S_MAX = 300.0
+STORED_S_MAX = 120.0
+_START_S_MAX = 30.0
+
+
+def environment(folder: Path | None = None) -> Path:
+    """The Python of the environment; made if it is not there or was made from other versions."""
+    folder = folder or Path(sys.prefix) / "rllm"
+    python, made = folder / "bin" / "python", folder / "made-from.txt"
+    wanted = REQUIREMENTS.read_text()
+    if made.is_file() and made.read_text() == wanted:
+        return python
+    uv = str(Path(sys.executable).parent / "uv")
+    install = ["--quiet", "--python", str(python), "--require-hashes", "-r", str(REQUIREMENTS)]
+    for command in (
+        [uv, "venv", "--quiet", "--clear", "--python", sys.executable, str(folder)],
+        [uv, "pip", "install", *install],
+    ):
+        subprocess.run(command, check=True, timeout=INSTALL_S_MAX)
+    made.write_text(wanted)
+    return python
+
+
+def wait_until_stored(port: int, sessions: Sequence[str], turns: int) -> None:
+    """Return when its store has so many turns of every session."""
+    began_s = time.monotonic()
+    while True:
+        counts = {told["session_id"]: told["trace_count"] for told in _asked(port, "/sessions")}
+        lacking = [session_id for session_id in sessions if counts.get(session_id, 0) < turns]
+        if not lacking:
+            return
+        if time.monotonic() - began_s > STORED_S_MAX:
+            raise RuntimeError(f"rllm: turns of {len(lacking)} sessions are not in its store")
+        time.sleep(0.2)
+
+
+def stored_ids(port: int, session_id: str) -> list[list[int]]:
+    """The sampled ids of a session's turns, as its store has them."""
+    traces = _asked(port, f"/sessions/{session_id}/traces")
+    ordered = sorted(traces, key=lambda trace: len(trace["messages"]))
+    return [trace["completion_token_ids"] for trace in ordered]
+
+
+def _asked(port: int, path: str) -> Any:
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=60) as answer:
+        return json.load(answer)
+
+
+async def main() -> None:
+    """The child."""
+    worker, store = sys.argv[1:]
+    uvicorn: Any = importlib.import_module("uvicorn")
+    server_module: Any = importlib.import_module("rllm_model_gateway.server")
+    models: Any = importlib.import_module("rllm_model_gateway.models")
+    app = server_module.create_app(models.GatewayConfig(workers=[{"url": worker}], db_path=store))
+    listening = socket.create_server(("127.0.0.1", 0))
+    server = uvicorn.Server(uvicorn.Config(app, log_level="warning", access_log=False))
+    serving = asyncio.create_task(server.serve(sockets=[listening]))
+    async with asyncio.timeout(_START_S_MAX):
+        while not server.started:  # noqa: ASYNC110  # it has no event for it
+            await asyncio.sleep(0.01)
+    await serve_until_told(listening.getsockname()[1])
+    server.should_exit = True
+    await serving
+
+
+if __name__ == "__main__":
+    asyncio.run(main())
