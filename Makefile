@@ -1,5 +1,6 @@
 # Plain `make` lists the targets. They need Python 3.11+, make and git; `make test` also Java 17+ and
-# Maven; `make test-clients` also npm and a Linux that gives a process a network of its own.
+# Maven; `make test-clients` also npm and a Linux that gives a process a network of its own;
+# `make test-train` 6 GB of disk.
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
@@ -8,10 +9,11 @@ SHELL := /bin/bash
 PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
+TRAIN := .venv/train
 # More words for the command of a target, e.g. `make test ARGS="-k tree"`.
 ARGS ?=
 
-.PHONY: help venv demo test test-clients broker check format mutants chaos chaos-variants chaos-embedded chaos-gateway soak bench-core bench-processor bench-embedded bench-gateway lock wheel clean
+.PHONY: help venv demo test test-clients test-train broker check format mutants chaos chaos-variants chaos-embedded chaos-gateway soak bench-core bench-processor bench-embedded bench-gateway lock wheel clean
 
 help: ## this list
 	@sed -nE 's/^([a-z-]+):[^#]*## (.*)/\1|\2/p' Makefile | while IFS='|' read -r name text; do \
@@ -25,8 +27,9 @@ $(READY): requirements.txt pyproject.toml
 	@echo "Setting up .venv ..."
 	@$(PYTHON) -m venv .venv
 	@sed -n '/^uv==/,/[^\\]$$/p' requirements.txt > .venv/uv.txt
+	@sed '/^# train:/,$$d' requirements.txt > .venv/base.txt
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r .venv/uv.txt
-	@$(BIN)/uv pip install --quiet --python $(BIN)/python --require-hashes -r requirements.txt
+	@$(BIN)/uv pip install --quiet --python $(BIN)/python --require-hashes -r .venv/base.txt
 	@$(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation --offline -e .
 	@touch $(READY)
 
@@ -46,6 +49,19 @@ test: $(READY) ## every test; ARGS="-k tree" runs a part
 test-clients: $(READY) ## Claude Code and Codex through the gateway, and what became of their tokens
 	@tools/need-java
 	@$(BIN)/python -m pytest tests/clients $(ARGS)
+
+# The lock's second part: PyTorch, gigabytes that nothing else needs, and a small real model. They
+# lie beside the other packages, not among them, so that everything else runs without them.
+$(TRAIN)/.ready: $(READY)
+	@echo "Setting up $(TRAIN) ..."
+	@rm -rf $(TRAIN)
+	@sed -n '/^# train:/,$$p' requirements.txt > .venv/train.txt
+	@$(BIN)/uv pip install --quiet --python $(BIN)/python --target $(TRAIN) --no-deps \
+	  --require-hashes -r .venv/train.txt
+	@touch $@
+
+test-train: $(TRAIN)/.ready ## a real model behind the gateway, and its logprobs computed once more
+	@PYTHONPATH=$(CURDIR)/$(TRAIN) $(BIN)/python -m pytest tests/train $(ARGS)
 
 broker: $(READY) ## a real Kafka broker on 127.0.0.1:9092, in the foreground; its data stays
 	@tools/need-java
@@ -105,12 +121,22 @@ bench-gateway: $(READY) ## the gateway beside rllm-model-gateway, a bare proxy a
 bench-embedded: $(READY) ## the embedded log beside bare SQLite, replay, and what each profile keeps
 	@$(BIN)/python -m benchmarks.embedded $(ARGS)
 
+# PyTorch is made for GPUs and brings their libraries. Those it is linked with have to be there for
+# it to load at all; these it loads only when it uses a GPU: a sixth of the download, a quarter of the disk.
+FOR_GPUS := triton nvidia-cusolver nvidia-nvtx nvidia-cuda-cccl cuda-bindings cuda-pathfinder cuda-toolkit
+
 # uv.lock names hosts, so it stays local; the exported file does not.
 lock: $(READY) ## make requirements.txt anew: the newest versions that pyproject.toml allows
 	@$(BIN)/uv lock --quiet --upgrade
 	@echo "# Made from pyproject.toml by 'make lock': do not edit." > .venv/requirements.txt
 	@$(BIN)/uv export --quiet --locked --format requirements-txt --no-header --no-annotate \
 	  --no-emit-project --group dev >> .venv/requirements.txt
+	@echo "# train: what the extra of that name adds, and a model for its tests." > .venv/train.txt
+	@$(BIN)/uv export --quiet --locked --format requirements-txt --no-header --no-annotate \
+	  --no-emit-project --no-default-groups --extra train --group train \
+	  $(addprefix --no-emit-package ,$(FOR_GPUS)) \
+	  $$(sed -nE 's/^([^=]+)==.*/--no-emit-package \1/p' .venv/requirements.txt) >> .venv/train.txt
+	@cat .venv/train.txt >> .venv/requirements.txt
 	@mv .venv/requirements.txt requirements.txt
 	@echo "requirements.txt: $$(grep -c '==' requirements.txt) packages"
 

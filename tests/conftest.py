@@ -1,6 +1,14 @@
-"""The order of the files: the longest begin first, so that no worker ends long after the others."""
+"""The order of the files: the longest begin first, so that no worker ends long after the others.
+
+What needs PyTorch is left out unless its folder is named, as `make test-train` does: without it
+not even the folder's own conftest can be loaded.
+"""
+
+from pathlib import Path
 
 import pytest
+
+TRAIN = Path(__file__).resolve().parent / "train"
 
 LONGEST = (
     "tests/chaos/test_variants.py",
@@ -18,3 +26,8 @@ LONGEST = (
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: [not item.nodeid.startswith(start) for start in LONGEST])
+
+
+def pytest_ignore_collect(collection_path: Path) -> bool | None:
+    """Never asked of a folder that was named."""
+    return True if collection_path == TRAIN else None

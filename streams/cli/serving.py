@@ -5,6 +5,7 @@
     http://HOST:PORT     a scripted engine that runs as a process of its own
     sglang:URL           SGLang; several replicas with commas between their URLs
     vllm:URL             vLLM, the same
+    local:PATH           a model's folder or GGUF file, computed in this process
 
 Invariant: what was named and cannot be used ends the command before it listens, with exit code 1
 and one line that says what to give instead; a signal drains and ends it with 0.
@@ -31,6 +32,7 @@ from streams.adapters.engines.interface import (
     Learns,
     WrongEngine,
 )
+from streams.adapters.engines.local import LocalEngine
 from streams.adapters.engines.over_http import HttpEngine
 from streams.adapters.engines.routing import addresses_of
 from streams.adapters.engines.scripted import DEMO, ScriptedEngine
@@ -44,9 +46,10 @@ from streams.errors import BadSetting, LogAway, TurnstreamError
 from streams.settings import KAFKA, PREFIX, Settings
 
 SCRIPTED = "scripted"
+LOCAL = "local"
 ENGINES = (
     "`scripted`, `scripted:FILE.json`, the URL of a scripted engine's own process, "
-    "`sglang:URL[,URL]` or `vllm:URL[,URL]`"
+    "`sglang:URL[,URL]`, `vllm:URL[,URL]` or `local:PATH` of a model's folder or GGUF file"
 )
 SERVED: dict[str, Callable[..., HttpEngine]] = {
     "sglang": sglang_engine,
@@ -94,7 +97,7 @@ def open_engine(name: str, renderer: Renderer, api_key: str | None = None) -> En
     `api_key` opens those that others serve.
 
     Raises:
-        BadSetting: there is no such engine.
+        BadSetting: there is no such engine, or no such model.
         BadScript: its script cannot be played.
     """
     kind, _, file = name.partition(":")
@@ -105,6 +108,8 @@ def open_engine(name: str, renderer: Renderer, api_key: str | None = None) -> En
         return RemoteScriptedEngine(name)
     if kind in SERVED:
         return open_served(name, api_key)
+    if kind == LOCAL:
+        return open_local(name, renderer)
     raise BadSetting(f"--engine {name}: no such engine: give {ENGINES}")
 
 
@@ -117,6 +122,21 @@ def open_served(name: str, api_key: str | None = None) -> HttpEngine:
     kind, _, addresses = name.partition(":")
     try:
         return SERVED[kind](addresses_of(addresses), api_key=api_key)
+    except BadSetting as error:
+        raise BadSetting(f"--engine {name}: {error}") from None
+
+
+def open_local(name: str, renderer: Renderer) -> Engine:
+    """The engine of `local:...`, its model loaded.
+
+    Raises:
+        BadSetting: there is no such model, or PyTorch is missing.
+    """
+    path = name.partition(":")[2]
+    try:
+        if not path:
+            raise BadSetting("give the folder of a model, or a GGUF file")
+        return LocalEngine(Path(path), renderer.backend)
     except BadSetting as error:
         raise BadSetting(f"--engine {name}: {error}") from None
 
