@@ -64,14 +64,19 @@ def test_an_update_reaches_all_that_is_under_way_and_stops_none(tiny: Path) -> N
     other = Rescorer(tiny).disturbed(1, 0.3)
 
     async def story(engine: LocalEngine) -> None:
-        calls = [asks(key=f"s{n}", seed=n, max_new_tokens=400) for n in range(12)]
+        first = engine.generate(asks(key="first", max_new_tokens=100))
+        early = Came([await anext(first)])
+        calls = [asks(key=f"s{n}", seed=n, max_new_tokens=100) for n in range(8)]
         running = [asyncio.create_task(heard(engine, call)) for call in calls]
-        await asyncio.sleep(0.05)
+        await asyncio.sleep(0)
         await engine.replace_weights(other, 1)
-        came = [await one for one in running]
-        assert {one.finish for one in came} <= {"stop", "length"}
-        assert all([v for v, _ in runs(one)] in ([0], [1], [0, 1]) for one in came)
-        assert any([v for v, _ in runs(one)] == [0, 1] for one in came)
+        early.chunks += [tokens async for tokens in first]
+        came = [early, *[await one for one in running]]
+        assert {(len(one.ids), one.finish) for one in came} == {(100, "length")}
+        versions = [[version for version, _ in runs(one)] for one in came]
+        assert versions[0] == [0, 1]
+        assert all(each in ([0, 1], [1]) for each in versions)
+        assert versions[-1] == [1], "it waited while the weights were replaced"
 
     told(tiny, story, running_max=4)
 

@@ -127,7 +127,8 @@ def _torch() -> Any:
     try:
         return importlib.import_module("torch")
     except ImportError as error:
-        raise BadSetting(_EXTRA if error.name == "torch" else f"PyTorch: {error}") from error
+        first = str(error).partition("\n")[0]
+        raise BadSetting(_EXTRA if error.name == "torch" else f"PyTorch: {first}") from error
 
 
 def _ends(model: Any) -> frozenset[int]:
