@@ -1,0 +1,311 @@
+"""Outcomes and samples, in the order of the log, into groups that wait no longer.
+
+    sample s1/0, s1/1      wait for their outcome
+    closed s1              lists both: slot 0 is filled
+    closed s2 (no sample)  slot 1 is filled too: a group is complete by its outcomes
+    closed s3 will_retry   fills nothing: a higher attempt follows
+    closed s4, attempt 1   slot 2: complete
+
+One `Groups` serves one partition, where a group has all of its records. Time is the log's own
+(`logged_ms`): read again, a group ends the same way, whenever that is.
+
+Invariants: a group ends once; a record is either part of an open group, or counted under the
+reason why it is not.
+"""
+
+from collections import Counter
+from dataclasses import dataclass, field
+
+from schemas.samples import Sample, SampleRevised, SessionClosed
+from streams.core.closed_groups import ClosedGroups
+from streams.core.rollouts import Ending, Group, Place, Rollout, outside_baseline
+
+Slot = int | str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupRules:
+    """What a trainer asks for."""
+
+    split: str = "train"
+    run_id: str | None = None
+    """None: sessions of every run."""
+    timeout_ms: int | None = None
+    """From a group's first record; None: groups wait for ever."""
+    partial: int | None = None
+    """A group that is given up is delivered if it has this many rollouts; None: never."""
+    keep_first: int | None = None
+    """So many rollouts that count end a group; None: all slots."""
+    default_size: int | None = None
+    """For groups whose sessions name no `group_size`."""
+    open_bytes_max: int = 1 << 30
+    """Of groups that are not complete; beyond it the oldest is given up."""
+    overtaken_max: int = 5_000
+    """So many groups may end before one that began earlier; then it is given up."""
+    fences: tuple[tuple[int, int], ...] = ()
+    """(epoch, version): samples of a lower epoch from newer weights than these never were."""
+
+
+@dataclass(slots=True)
+class _Filled:
+    """A slot with an outcome."""
+
+    attempt: int
+    rollout: Rollout
+    dropped: str | None
+    """Why the rollout does not count; None if it does."""
+
+
+@dataclass(slots=True)
+class _Open:
+    """A group that still waits."""
+
+    group_id: str
+    first: Place
+    begun_ms: int
+    closed_before: int
+    """How many groups had ended when it began."""
+    last: Place = (0, 0)
+    size: int | None = None
+    size_bytes: int = 0
+    waiting: dict[str, dict[str, tuple[Sample, Place]]] = field(default_factory=dict)
+    """Samples by session, until its outcome."""
+    closed: set[str] = field(default_factory=set)
+    slots: dict[Slot, _Filled] = field(default_factory=dict)
+    dropped: list[tuple[str, str]] = field(default_factory=list)
+
+    def counting(self) -> int:
+        """Slots whose rollout counts."""
+        return sum(filled.dropped is None for filled in self.slots.values())
+
+
+class Groups:
+    """The groups of one partition."""
+
+    def __init__(self, rules: GroupRules, closed: ClosedGroups | None = None) -> None:
+        """None yet; `closed`: those that ended before this reader began."""
+        self.rules = rules
+        self.closed = closed if closed is not None else ClosedGroups()
+        self.dropped: Counter[str] = Counter()
+        """Rollouts, and records without one, by reason."""
+        self.open_bytes = 0
+        self.unsized: str | None = None
+        """A group whose size nobody names and that nothing else would ever end."""
+        self._open: dict[str, _Open] = {}
+        self._of_session: dict[str, _Open] = {}
+        self._ended = 0
+
+    @property
+    def waiting(self) -> int:
+        """Groups that are not complete."""
+        return len(self._open)
+
+    @property
+    def floor(self) -> int | None:
+        """The oldest offset that an open group needs; None if there is none."""
+        return min((group.first[1] for group in self._open.values()), default=None)
+
+    def take(
+        self,
+        record: Sample | SessionClosed | SampleRevised,
+        place: Place,
+        logged_ms: int,
+        size_bytes: int = 0,
+    ) -> list[Group]:
+        """The groups that end with this record, in order."""
+        ended = self.expire(logged_ms)
+        if isinstance(record, SampleRevised):
+            self._revise(record)
+            return ended
+        group = self._group(record, place, logged_ms)
+        if group is None:
+            return ended
+        group.last = place
+        if isinstance(record, Sample):
+            self._wait(group, record, place, size_bytes)
+        else:
+            self._release(group, record)
+            if (ending := self._complete(group)) is not None:
+                ended += self._end(group, ending)
+        return ended + self._over_limits()
+
+    def expire(self, now_ms: int) -> list[Group]:
+        """Give up what has waited too long by now."""
+        if self.rules.timeout_ms is None or not self._open:
+            return []
+        before_ms = now_ms - self.rules.timeout_ms
+        late = [group for group in self._open.values() if group.begun_ms < before_ms]
+        return [ended for group in late for ended in self._end(group, "timeout")]
+
+    def abandon(self, group_id: str) -> bool:
+        """Drop a group that is open; what comes of it later is late."""
+        group = self._open.get(group_id)
+        if group is None:
+            return False
+        self._drop(group, "abandoned")
+        return True
+
+    def holds(self, session_id: str) -> bool:
+        """Whether a session is in a group that is open."""
+        return session_id in self._of_session
+
+    def _group(self, record: Sample | SessionClosed, place: Place, logged_ms: int) -> _Open | None:
+        """Where the record belongs; None: nowhere, and counted."""
+        outcome = isinstance(record, SessionClosed)
+        rules = self.rules
+        reason = None
+        if rules.run_id is not None and record.run_id != rules.run_id:
+            reason = "other_run"
+        elif (record.split or "train") != rules.split:
+            reason = "other_split"
+        elif (record.group_id or record.session_id) in self.closed:
+            reason = "late"
+        if reason is not None:
+            self.dropped[reason] += outcome
+            return None
+        name = record.group_id or record.session_id
+        group = self._open.get(name)
+        if group is None:
+            group = _Open(name, place, logged_ms, self._ended)
+            self._open[name] = group
+        if group.size is None:
+            group.size = (record.group_size or rules.default_size) if record.group_id else 1
+            if group.size is None and rules.timeout_ms is None and rules.keep_first is None:
+                self.unsized = name
+        return group
+
+    def _wait(self, group: _Open, sample: Sample, place: Place, size_bytes: int) -> None:
+        session_id = sample.session_id
+        waiting = group.waiting.setdefault(session_id, {})
+        if session_id in group.closed or sample.sample_id in waiting:
+            self.dropped["duplicate"] += 1
+            return
+        waiting[sample.sample_id] = (sample, place)
+        self._of_session[session_id] = group
+        group.size_bytes += size_bytes
+        self.open_bytes += size_bytes
+
+    def _release(self, group: _Open, outcome: SessionClosed) -> None:
+        """Fill the session's slot, by the rules for attempts."""
+        session_id = outcome.session_id
+        if session_id in group.closed:
+            self.dropped["duplicate"] += 1
+            return
+        group.closed.add(session_id)
+        self._of_session[session_id] = group
+        waiting = group.waiting.pop(session_id, {})
+        if outcome.will_retry:
+            self._not_counted(group, session_id, "will_retry")
+            return
+        rollout, reason = _rollout(outcome, waiting), self._outside(outcome, waiting)
+        slot: Slot = session_id if outcome.rollout_index is None else outcome.rollout_index
+        attempt = outcome.attempt or 0
+        before = group.slots.get(slot)
+        if before is not None and before.attempt >= attempt:
+            self._not_counted(group, session_id, "superseded")
+            return
+        if before is not None:
+            if before.dropped is None:
+                self.dropped["superseded"] += 1
+            group.dropped.append((before.rollout.session_id, before.dropped or "superseded"))
+            del group.slots[slot]  # its successor stands where its outcome came
+        if reason is not None:
+            self.dropped[reason] += 1
+            rollout = rollout.without_samples(reason)
+        group.slots[slot] = _Filled(attempt, rollout, reason)
+
+    def _outside(
+        self, outcome: SessionClosed, waiting: dict[str, tuple[Sample, Place]]
+    ) -> str | None:
+        """Why a rollout does not count."""
+        if any(name not in waiting for name in outcome.sample_ids):
+            return "samples_missing"
+        if (reason := outside_baseline(outcome)) is not None:
+            return reason
+        newest = _rollout(outcome, waiting).newest_version
+        epoch = outcome.run_epoch or 0
+        limits = [version for fence, version in self.rules.fences if epoch < fence]
+        return "fenced" if newest is not None and newest > min(limits, default=newest) else None
+
+    def _complete(self, group: _Open) -> Ending | None:
+        if group.size is not None and len(group.slots) >= group.size:
+            return "complete"
+        keep = self.rules.keep_first
+        return "kept" if keep is not None and group.counting() >= keep else None
+
+    def _over_limits(self) -> list[Group]:
+        """Give up the oldest groups while a limit is passed."""
+        ended: list[Group] = []
+        while self._open:
+            oldest = next(iter(self._open.values()))
+            if self.open_bytes > self.rules.open_bytes_max:
+                ended += self._end(oldest, "buffer_full")
+            elif self._ended - oldest.closed_before > self.rules.overtaken_max:
+                ended += self._end(oldest, "overtaken")
+            else:
+                break
+        return ended
+
+    def _end(self, group: _Open, ending: Ending) -> list[Group]:
+        """The group, if it is worth delivering; it waits no longer in any case."""
+        given_up = ending not in ("complete", "kept")
+        least = self.rules.partial if given_up else 0
+        if least is None or group.counting() < least:
+            self._drop(group, ending)
+            return []
+        for session_id, samples in group.waiting.items():
+            if samples:
+                self._not_counted(group, session_id, "unfinished")
+        self._forget(group, delivered=True)
+        filled = group.slots.values()
+        outside = [(f.rollout.session_id, f.dropped) for f in filled if f.dropped is not None]
+        return [
+            Group(
+                group_id=group.group_id,
+                size=group.size or len(group.slots),
+                rollouts=tuple(f.rollout for f in filled if f.dropped is None),
+                ending=ending,
+                dropped=(*group.dropped, *outside),
+                first=group.first,
+                last=group.last,
+                size_bytes=group.size_bytes,
+            )
+        ]
+
+    def _drop(self, group: _Open, reason: str) -> None:
+        self.dropped[reason] += group.counting()
+        self._forget(group, delivered=False)
+
+    def _forget(self, group: _Open, *, delivered: bool) -> None:
+        del self._open[group.group_id]
+        for session_id in group.closed | group.waiting.keys():
+            self._of_session.pop(session_id, None)
+        self.open_bytes -= group.size_bytes
+        self._ended += 1
+        self.closed.add(group.group_id, group.last, delivered=delivered)
+
+    def _not_counted(self, group: _Open, session_id: str, reason: str) -> None:
+        self.dropped[reason] += 1
+        group.dropped.append((session_id, reason))
+
+    def _revise(self, late: SampleRevised) -> None:
+        """Apply a later reward to what is still here; the caller looks where else it may be."""
+        group = self._of_session.get(late.session_id)
+        if group is None:
+            return
+        newest = {late.sample_id: late}
+        for filled in group.slots.values():
+            if filled.rollout.session_id == late.session_id:
+                filled.rollout = filled.rollout.revised(newest)
+
+
+def _rollout(outcome: SessionClosed, waiting: dict[str, tuple[Sample, Place]]) -> Rollout:
+    """The session with the samples its outcome lists, and no others."""
+    listed = [waiting[name] for name in outcome.sample_ids if name in waiting]
+    return Rollout(
+        outcome=outcome,
+        samples=tuple(sample for sample, _ in listed),
+        places=tuple(place for _, place in listed),
+        reward=outcome.reward,
+        withheld=outcome.withheld,
+    )
