@@ -15,6 +15,8 @@ class Trained(Record, frozen=True, kw_only=True, tag="trained"):
     run_epoch: Count = 0
     statistics: msgspec.Raw = NOT_GIVEN
     """Optional, per sample."""
+    places: list[tuple[Count, Count]] | None = None
+    """Where each sample stands in the samples topic: partition and offset."""
 
 
 TRAINED_TYPES: tuple[type[Record], ...] = (Trained,)

@@ -43,6 +43,10 @@ class ClosedGroups:
         if len(self._found) > self.most:
             del self._found[next(iter(self._found))]
 
+    def forget(self, group_id: str) -> None:
+        """As if it had not ended."""
+        self._found.pop(digest(group_id), None)
+
     def delivered(self, group_id: str) -> bool:
         """Whether it has ended by going to the trainer."""
         return self._found.get(digest(group_id), (False, None))[0]
@@ -54,6 +58,15 @@ class ClosedGroups:
         return (
             b"".join(name for name, delivered in kept if delivered),
             b"".join(name for name, delivered in kept if not delivered),
+        )
+
+    def names_above(self, partition: int, offset: int, without: Iterable[str] = ()) -> bytes:
+        """Digests of the groups with a record at that place or behind it."""
+        left_out = {digest(group_id) for group_id in without}
+        return b"".join(
+            name
+            for name, (_, last) in self._found.items()
+            if last[0] == partition and last[1] >= offset and name not in left_out
         )
 
 

@@ -88,7 +88,7 @@ class Rollout:
             late = newest.get(sample.sample_id)
             if late is not None and late.revision > sample.revision:
                 sample = with_reward(sample, late)  # noqa: PLW2901
-                reward = late.session_reward
+                reward = reward if late.session_reward is None else late.session_reward
             samples.append(sample)
         return changed(self, samples=tuple(samples), reward=reward)
 

@@ -151,6 +151,10 @@ class Log(Protocol):
         """Where the next entry will stand, by partition."""
         ...
 
+    async def positions_at(self, topic: str, time_ms: int) -> dict[int, int]:
+        """The first entry that the log took at this time or later, else the end, by partition."""
+        ...
+
     async def lag(self, group: str, topic: str) -> dict[int, int]:
         """Entries the group has still to read, by partition; all of them if it never committed."""
         ...

@@ -99,6 +99,15 @@ class KafkaLog:
         found = await self._ask(f"end of {topic}", lambda: asking.end_offsets(places))
         return {place.partition: offset for place, offset in sorted(found.items())}
 
+    async def positions_at(self, topic: str, time_ms: int) -> dict[int, int]:
+        """The first entry of this time or later, else the end, by partition."""
+        places, asking = await self._places(topic), await self._asker()
+        wanted = dict.fromkeys(places, time_ms)
+        ends = await self.end_positions(topic)
+        found = await self._ask(f"time in {topic}", lambda: asking.offsets_for_times(wanted))
+        at = {place.partition: first for place, first in found.items() if first is not None}
+        return {p: at[p].offset if p in at else end for p, end in ends.items()}
+
     async def lag(self, group: str, topic: str) -> dict[int, int]:
         """Entries the group has still to read, by partition."""
         committed = await self.committed(group, topic)

@@ -22,7 +22,14 @@ from streams.log.interface import Entry, Outgoing, Position
 from streams.log.sizes import check_size
 from streams.log.sqlite_file import LogFile, tail_of
 from streams.log.sqlite_jobs import Sent
-from streams.log.sqlite_reader import BATCH_BYTES_MAX, Asker, Commits, SqliteReader, entries_at
+from streams.log.sqlite_reader import (
+    BATCH_BYTES_MAX,
+    Asker,
+    Commits,
+    SqliteReader,
+    entries_at,
+    position_at,
+)
 from streams.log.sqlite_transaction import Transaction, committed_of
 from streams.log.sqlite_trim import STEPS_MAX, due_topics, remove_step, shrink_step, surplus_pages
 from streams.log.sqlite_writer import SqliteWriter
@@ -169,6 +176,11 @@ class SqliteLog:
     async def end_positions(self, topic: str) -> dict[int, int]:
         """Where the next entry will stand."""
         return {0: (await self._bounds(f"end of {topic}", topic))[1]}
+
+    async def positions_at(self, topic: str, time_ms: int) -> dict[int, int]:
+        """The first entry of this time or later, else the end."""
+        question = functools.partial(position_at, topic=topic, time_ms=time_ms)
+        return {0: await self._asker.ask(f"time in {topic}", question)}
 
     async def lag(self, group: str, topic: str) -> dict[int, int]:
         """Entries the group has still to read."""

@@ -221,3 +221,19 @@ def entries_at(connection: sqlite3.Connection, topic: str, offsets: Sequence[int
         found.append(Entry(Position(topic, 0, offset), *row))
         size_bytes += len(row[2] or b"")
     return found
+
+
+def position_at(connection: sqlite3.Connection, topic: str, time_ms: int) -> int:
+    """Of the first entry that is not older, else the end."""
+    # By halving: the times of a topic do not go backwards.
+    tail = tail_of(connection, topic)
+    low, high = (0, 0) if tail is None else (tail.start, tail.end)
+    while tail is not None and low < high:
+        middle = (low + high) // 2
+        row = connection.execute(_AT, (tail.place(middle),)).fetchone()
+        # What retention took since the first question is older than all that is left.
+        if row is None or row[0] < time_ms:
+            low = middle + 1
+        else:
+            high = middle
+    return low

@@ -6,6 +6,7 @@ The oracle keeps no state: for every prefix of a group's records it works everyt
 import itertools
 import random
 from dataclasses import dataclass
+from typing import Any
 
 import pytest
 
@@ -72,7 +73,7 @@ def told(name: str, records: list[Timed], size: int, asked: Asked, end_ms: int) 
 
 
 def random_session(choose: random.Random, name: str, group: str, size: int) -> list[object]:
-    fields: dict[str, object] = {"group_id": group, "group_size": size}
+    fields: dict[str, Any] = {"group_id": group, "group_size": size}
     if choose.random() < 0.8:
         fields |= {"rollout_index": choose.randrange(size), "attempt": choose.randrange(3)}
     kind = choose.random()

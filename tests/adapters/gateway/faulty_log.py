@@ -65,6 +65,9 @@ class Faulty(Log):
             raise LogAway("the test says so")
         return await self._log.end_positions(topic)
 
+    async def positions_at(self, topic: str, time_ms: int) -> dict[int, int]:
+        return await self._log.positions_at(topic, time_ms)
+
     async def lag(self, group: str, topic: str) -> dict[int, int]:
         return await self._log.lag(group, topic)
 

@@ -1,0 +1,257 @@
+"""What was read and not yet trained: open groups, ready groups, batches under way.
+
+    log ──► open groups ──► ready ──► handed out ──► committed
+            (wait)          (order    (in the loop)  (gone for good)
+                             of the log)
+
+    position of a partition = the oldest record of anything left of "committed"
+
+Everything below that position was trained or dropped for good; what stands above it is read again
+after a restart, except for the groups that are known to have ended.
+
+Invariants: batches follow from the order in which groups became ready, and from the version at
+which each was asked for; no other time or thread has a say. Not thread-safe by itself.
+"""
+
+from collections import Counter
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
+
+from schemas.samples import Sample, SampleRevised, SessionClosed
+from streams.core.advantages import Judgement, judged
+from streams.core.closed_groups import ClosedGroups
+from streams.core.groups import GroupRules, Groups
+from streams.core.rollouts import Group, Place
+from streams.trainer.batches import Batch
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchSize:
+    """When a batch is full: exactly one of these is set. Groups stay whole."""
+
+    rollouts: int | None = None
+    """It ends with the group that reaches so many rollouts with something to train."""
+    tokens: int | None = None
+    """It ends before the group that would exceed so many tokens; a larger group stands alone."""
+    groups: int | None = None
+    """It has so many groups with something to train."""
+
+    @property
+    def wanted(self) -> int:
+        """In `unit`."""
+        return self.rollouts or self.tokens or self.groups or 0
+
+    @property
+    def unit(self) -> str:
+        """What is counted."""
+        return "rollouts" if self.rollouts else "tokens" if self.tokens else "groups"
+
+    def of(self, group: Group) -> int:
+        """What a group adds."""
+        if self.rollouts:
+            return group.trainable
+        return group.tokens if self.tokens else 1
+
+
+class Book:
+    """All of a subscription's groups."""
+
+    def __init__(self, rules: GroupRules, judgement: Judgement, size: BatchSize) -> None:
+        """Nothing was read."""
+        self.rules = rules
+        self.judgement = judgement
+        self.size = size
+        self.closed = ClosedGroups()
+        self.dropped: Counter[str] = Counter()
+        self.revisions: Counter[str] = Counter()
+        self.next_number = 0
+        self.handed: dict[int, Batch] = {}
+        """Batches in the loop, not committed, by number."""
+        self.ready_bytes = 0
+        self.hungry = False
+        """The loop waits for a batch, and there is none yet."""
+        self._partitions: dict[int, Groups] = {}
+        self._ready: dict[str, Group] = {}
+        self._filled = 0
+        """What the ready groups add up to, at most."""
+        self._handed_over: list[SampleRevised] = []
+
+    @property
+    def buffered_bytes(self) -> int:
+        """In memory, but for what the loop itself holds."""
+        return self.ready_bytes + sum(g.open_bytes for g in self._partitions.values())
+
+    @property
+    def open_groups(self) -> int:
+        """Not complete."""
+        return sum(groups.waiting for groups in self._partitions.values())
+
+    @property
+    def ready_groups(self) -> int:
+        """Complete, and not handed out."""
+        return len(self._ready)
+
+    @property
+    def filled(self) -> int:
+        """Of the next batch, before staleness and filters."""
+        return self._filled
+
+    def gain(self, partition: int) -> None:
+        """A partition is ours from now on."""
+        self._partitions[partition] = Groups(self.rules, self.closed)
+
+    def lose(self, partition: int) -> None:
+        """It is somebody else's: what waits of it is his to read again."""
+        groups = self._partitions.pop(partition, None)
+        if groups is not None:
+            self.dropped.update(groups.dropped)
+        for name in [n for n, group in self._ready.items() if group.first[0] == partition]:
+            self._remove(name)
+            self.closed.forget(name)
+
+    def take(
+        self,
+        record: Sample | SessionClosed | SampleRevised,
+        place: Place,
+        logged_ms: int,
+        size_bytes: int,
+        key: str,
+    ) -> None:
+        """The next record of its partition."""
+        groups = self._partitions.get(place[0])
+        if groups is None:
+            return  # lost while it was on its way
+        if isinstance(record, SampleRevised):
+            self._revise(groups, record, key)
+        for group in groups.take(record, place, logged_ms, size_bytes):
+            self._add(group)
+
+    def expire(self, partition: int, now_ms: int) -> None:
+        """Everything that the log took by then was read."""
+        groups = self._partitions.get(partition)
+        for group in groups.expire(now_ms) if groups is not None else ():
+            self._add(group)
+
+    def abandon(self, group_id: str) -> bool:
+        """Drop a group that was not handed out."""
+        if any(groups.abandon(group_id) for groups in self._partitions.values()):
+            return True
+        if group_id not in self._ready:
+            return False
+        self.dropped["abandoned"] += self._remove(group_id).trainable
+        return True
+
+    def unsized(self) -> str | None:
+        """A group that nothing would ever end."""
+        found = (groups.unsized for groups in self._partitions.values())
+        return next((name for name in found if name is not None), None)
+
+    def next_batch(self, version: int | None, *, rest: bool = False) -> Batch | None:
+        """The next batch if it is full; with `rest`, whatever is left."""
+        batch = self._next_batch(version, rest=rest)
+        self.hungry = batch is None
+        return batch
+
+    def _next_batch(self, version: int | None, *, rest: bool) -> Batch | None:
+        if not rest and self._filled < self.size.wanted:
+            return None
+        picked: list[Group] = []
+        empty: list[str] = []
+        counts: Counter[str] = Counter()
+        filled, full = 0, False
+        for name, raw in self._ready.items():
+            group, why = judged(raw, version, self.judgement)
+            if not group.trainable:
+                empty.append(name)
+                self.dropped.update(why)
+                continue
+            added = self.size.of(group)
+            if self.size.tokens and picked and filled + added > self.size.tokens:
+                full = True
+                break
+            picked.append(group)
+            counts.update(why)
+            filled += added
+            if full := filled >= self.size.wanted:
+                break
+        for name in empty:
+            self._remove(name)
+        if not picked or not (full or rest):
+            return None
+        self.dropped.update(counts)
+        for group in picked:
+            self._remove(group.group_id)
+        revisions, self._handed_over = tuple(self._handed_over), []
+        batch = Batch(
+            number=self.next_number, groups=tuple(picked), version=version, revisions=revisions
+        )
+        self.next_number += 1
+        self.handed[batch.number] = batch
+        return batch
+
+    def committed(self, numbers: Collection[int]) -> None:
+        """These batches were trained."""
+        for number in numbers:
+            self.handed.pop(number, None)
+
+    def positions(self, read: Mapping[int, int], without: Collection[int] = ()) -> dict[int, int]:
+        """What has to be read again, given what is read next; some batches count as trained."""
+        needed = {p: [at] for p, at in read.items()}
+        for partition, groups in self._partitions.items():
+            if partition in needed and groups.floor is not None:
+                needed[partition].append(groups.floor)
+        for group in self._untrained(without):
+            if group.first[0] in needed:
+                needed[group.first[0]].append(group.first[1])
+        return {partition: min(places) for partition, places in needed.items()}
+
+    def ended(self, without: Collection[int] = ()) -> tuple[bytes, bytes]:
+        """Digests of groups that are gone for good: delivered, dropped."""
+        return self.closed.names(without={g.group_id for g in self._untrained(without)})
+
+    def ended_above(
+        self, positions: Mapping[int, int], without: Collection[int]
+    ) -> dict[int, bytes]:
+        """By partition, groups that are gone for good although they will be read again."""
+        untrained = {g.group_id for g in self._untrained(without)}
+        return {p: self.closed.names_above(p, at, untrained) for p, at in positions.items()}
+
+    def all_dropped(self) -> Counter[str]:
+        """Rollouts that never train, by reason."""
+        total = Counter(self.dropped)
+        for groups in self._partitions.values():
+            total.update(groups.dropped)
+        return Counter({reason: count for reason, count in total.items() if count})
+
+    def _untrained(self, without: Collection[int]) -> list[Group]:
+        batches = [b for number, b in self.handed.items() if number not in without]
+        return [*self._ready.values(), *(group for batch in batches for group in batch.groups)]
+
+    def _add(self, group: Group) -> None:
+        if not group.trainable:
+            return  # all of it was dropped or had nothing; it is done
+        self._ready[group.group_id] = group
+        self._filled += self.size.of(group)
+        self.ready_bytes += group.size_bytes
+
+    def _remove(self, name: str) -> Group:
+        group = self._ready.pop(name)
+        self._filled -= self.size.of(group)
+        self.ready_bytes -= group.size_bytes
+        return group
+
+    def _revise(self, groups: Groups, late: SampleRevised, key: str) -> None:
+        if groups.holds(late.session_id):
+            self.revisions["applied"] += 1
+        elif (group := self._ready.get(key)) is not None:
+            self.revisions["applied"] += 1
+            newest = {late.sample_id: late}
+            rollouts = tuple(
+                r.revised(newest) if r.session_id == late.session_id else r for r in group.rollouts
+            )
+            self._ready[key] = replace(group, rollouts=rollouts)
+        elif self.closed.delivered(key):
+            self.revisions["handed_over"] += 1
+            self._handed_over.append(late)
+        else:
+            self.revisions["unknown"] += 1

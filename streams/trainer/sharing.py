@@ -1,0 +1,84 @@
+"""A source whose partitions are given out by a Kafka group: trainers come and go.
+
+    given out again    a partition that stays ours is read on; nothing that was read is lost
+    taken away         what was buffered of it is dropped: its next reader reads it again
+    new                read from where the group stands, knowing which groups behind that place
+                       were trained already (the note beside the position)
+
+Invariant: as for every source, no entry is skipped unseen.
+"""
+
+from collections.abc import Mapping
+
+from streams.log.interface import Log, Outgoing, Reader
+from streams.log.kafka_member import KafkaMember
+from streams.trainer.sources import ENTRIES_MAX, Fetched
+
+
+class Shared:
+    """Partitions as a group gives them out."""
+
+    def __init__(self, log: Log, topic: str, member: KafkaMember) -> None:
+        """The member has joined."""
+        self._log = log
+        self._topic = topic
+        self._member = member
+        self._reader: Reader | None = None
+        self._generation = 0
+        self._known: dict[int, tuple[int, str] | None] = {}
+        """What is committed of our partitions, by us or before us."""
+
+    @property
+    def positions(self) -> dict[int, int]:
+        """What comes next."""
+        return {} if self._reader is None else self._reader.positions
+
+    async def fetch(self, wait_s: float, *, entries: bool) -> Fetched:
+        """What is new; membership is kept up in any case."""
+        await self._member.beat()
+        fetched = Fetched()
+        if self._generation != self._member.generation:
+            await self._changed(fetched)
+        elif entries and self._reader is not None:
+            fetched.entries = await self._reader.next_batch(wait_s, ENTRIES_MAX)
+        return fetched
+
+    async def commit(
+        self, outgoing: Outgoing, positions: Mapping[int, int], notes: Mapping[int, str]
+    ) -> bool:
+        """The record counts in any case: it was trained."""
+        await self._log.publish(outgoing)
+        mine = {p: at for p, at in positions.items() if p in self._member.partitions}
+        if self._generation != self._member.generation or not mine:
+            return not positions
+        if not await self._member.commit(mine, notes):
+            return False
+        self._known |= {p: (at, notes.get(p, "")) for p, at in mine.items()}
+        return len(mine) == len(positions)
+
+    async def close(self) -> None:
+        """Leave the group."""
+        if self._reader is not None:
+            await self._reader.close()
+        await self._member.close()
+
+    async def _changed(self, fetched: Fetched) -> None:
+        """Read on what stayed ours, and what is new from where the group stands."""
+        generation, now = self._member.generation, self._member.partitions
+        committed = await self._member.committed(now)
+        before = self.positions
+        # Nobody had it in between if what is committed is what we know.
+        kept = {p for p in before if p in now and committed.get(p) == self._known.get(p)}
+        fresh = sorted(now - kept)
+        starts = await self._log.start_positions(self._topic) if fresh else {}
+        positions = {p: committed[p][0] if p in committed else starts[p] for p in fresh}
+        positions |= {p: before[p] for p in kept}
+        if self._reader is not None:
+            await self._reader.close()
+            self._reader = None
+        if positions:
+            self._reader = await self._log.read(self._topic, positions)
+        fetched.lost = set(before) - kept
+        fetched.gained = {p: committed[p][1] if p in committed else "" for p in fresh}
+        self._known = {p: committed.get(p) for p in now}
+        self._generation = generation

@@ -1,0 +1,106 @@
+"""What goes into the trainer's own checkpoint: where to read on, and what is done already.
+
+    positions    by partition, the oldest record that was not trained or dropped for good
+    delivered    digests of groups that were, so that they are not taken again from there on
+    dropped      digests of groups that were given up
+    version      of the weights it is saved with; newer samples of this life are of no use to them
+    fences       the same for restores before this one
+
+Plain values only, so it can be saved as JSON or by any framework; no tokens.
+
+Invariant: under a megabyte.
+"""
+
+import base64
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from streams.core.closed_groups import DIGEST_BYTES, ClosedGroups
+
+FORMAT = 1
+NOWHERE = (-1, -1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class State:
+    """One checkpoint's part."""
+
+    topic: str
+    run_id: str | None
+    run_epoch: int
+    version: int | None
+    step: int | None
+    next_batch: int
+    fences: tuple[tuple[int, int], ...] = ()
+    positions: dict[int, int] = field(default_factory=dict)
+    delivered: bytes = b""
+    dropped: bytes = b""
+
+    def restored(self, epochs_seen: int) -> tuple[int, tuple[tuple[int, int], ...]]:
+        """The epoch of a life that goes on from here, and all fences it has to keep."""
+        epoch = max(self.run_epoch, epochs_seen) + 1
+        new = () if self.version is None else ((epoch, self.version),)
+        return epoch, (*self.fences, *new)
+
+
+def to_dict(state: State) -> dict[str, Any]:
+    """As plain values."""
+    return {
+        "format": FORMAT,
+        "topic": state.topic,
+        "run_id": state.run_id,
+        "run_epoch": state.run_epoch,
+        "version": state.version,
+        "step": state.step,
+        "next_batch": state.next_batch,
+        "fences": [list(fence) for fence in state.fences],
+        "positions": {str(partition): at for partition, at in state.positions.items()},
+        "delivered": spelled(state.delivered),
+        "dropped": spelled(state.dropped),
+    }
+
+
+def from_dict(values: Mapping[str, Any]) -> State:
+    """What `to_dict` made.
+
+    Raises:
+        ValueError: something else.
+    """
+    if values.get("format") != FORMAT:
+        detail = f"a state of format {values.get('format')!r}; this program reads {FORMAT}"
+        raise ValueError(detail)
+    try:
+        return State(
+            topic=str(values["topic"]),
+            run_id=values["run_id"],
+            run_epoch=int(values["run_epoch"]),
+            version=values["version"],
+            step=values["step"],
+            next_batch=int(values["next_batch"]),
+            fences=tuple((int(epoch), int(version)) for epoch, version in values["fences"]),
+            positions={int(p): int(at) for p, at in values["positions"].items()},
+            delivered=read(values["delivered"]),
+            dropped=read(values["dropped"]),
+        )
+    except (KeyError, TypeError, AttributeError) as error:
+        raise ValueError(f"not a state of a subscription: {error!r}") from None
+
+
+def remember(closed: ClosedGroups, names: bytes, *, delivered: bool) -> None:
+    """Take over digests that stand in a row."""
+    for start in range(0, len(names) - DIGEST_BYTES + 1, DIGEST_BYTES):
+        closed.add_digest(names[start : start + DIGEST_BYTES], NOWHERE, delivered=delivered)
+
+
+def spelled(names: bytes) -> str:
+    """Digests as text."""
+    return base64.b64encode(names).decode()
+
+
+def read(text: str) -> bytes:
+    """The digests in a text; what is not one of ours holds none."""
+    try:
+        return base64.b64decode(text, validate=True)
+    except ValueError:
+        return b""
