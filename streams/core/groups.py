@@ -39,7 +39,7 @@ class GroupRules:
     default_size: int | None = None
     """For groups whose sessions name no `group_size`."""
     open_bytes_max: int = 1 << 30
-    """Of groups that are not complete; beyond it the oldest is given up."""
+    """Of groups that are not complete; beyond it the oldest of several is given up."""
     overtaken_max: int = 5_000
     """So many groups may end before one that began earlier; then it is given up."""
     fences: tuple[tuple[int, int], ...] = ()
@@ -238,7 +238,7 @@ class Groups:
         ended: list[Group] = []
         while self._open:
             oldest = next(iter(self._open.values()))
-            if self.open_bytes > self.rules.open_bytes_max:
+            if self.open_bytes > self.rules.open_bytes_max and len(self._open) > 1:
                 ended += self._end(oldest, "buffer_full")
             elif self._ended - oldest.closed_before > self.rules.overtaken_max:
                 ended += self._end(oldest, "overtaken")

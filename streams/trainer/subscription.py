@@ -56,7 +56,8 @@ class Core:
     @property
     def run_epoch(self) -> int:
         """Of this life of the run: raised by a restore. Gateways are told it with the weights."""
-        self._begin()
+        if self._feed is None:
+            self._begin()
         assert self._feed is not None, "begun"
         return self._feed.run_epoch
 
