@@ -18,7 +18,7 @@ from aiokafka import TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.errors import CommitFailedError, KafkaError, for_code
 
-from streams.errors import LogError
+from streams.errors import LogError, PositionMoved
 from streams.log.interface import Outgoing, Position
 from streams.log.kafka_calls import Connected, answered
 from streams.log.kafka_reader import KafkaReader, new_consumer, open_reader
@@ -73,7 +73,7 @@ class KafkaLog:
             await self._ask(what, lambda: consumer.commit(offsets))
         except LogError as error:
             if isinstance(error.__cause__, CommitFailedError):
-                raise LogError(f"{what}: the group has living members") from error
+                raise PositionMoved(f"{what}: the group has living members") from error
             raise
 
     async def committed(self, group: str, topic: str) -> dict[int, int]:

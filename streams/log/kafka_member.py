@@ -57,9 +57,12 @@ class KafkaMember(ConsumerRebalanceListener):  # type: ignore[misc]  # aiokafka 
             enable_auto_commit=False,
             auto_offset_reset="none",
             # Partitions stay where they are when others come and go: what is read is not lost.
-            partition_assignment_strategy=(StickyPartitionAssignor,),
+            # A class of its own, since aiokafka keeps a member's partitions in the class.
+            partition_assignment_strategy=(type("Sticky", (StickyPartitionAssignor,), {}),),
             session_timeout_ms=int(session_s * 1000),
-            heartbeat_interval_ms=int(session_s * 1000 / 5),
+            heartbeat_interval_ms=int(min(3.0, session_s / 5) * 1000),
+            # Who does not even beat for so long has hung: others may have its partitions.
+            max_poll_interval_ms=int(session_s * 1000),
             # It may fetch for a moment before it is paused; then let it be little.
             max_partition_fetch_bytes=1,
         )

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Literal, Protocol
 
-from streams.errors import LogError, NoSuchPosition
+from streams.errors import LogError, NoSuchPosition, PositionMoved
 from streams.log.interface import Entry, Log, Outgoing, Reader
 from streams.log.sqlite import SqliteLog, Transaction
 
@@ -109,7 +109,12 @@ class Alone:
             self._expected = position
         else:
             await self._log.publish(outgoing)
-            await self._log.commit(self._group, self._topic, positions)
+            try:
+                await self._log.commit(self._group, self._topic, positions)
+            except PositionMoved:
+                # A member that was killed lives on in the group for its timeout. Whoever was
+                # restored goes by its state, so nothing is lost by trying again next time.
+                return False
         return True
 
     async def close(self) -> None:

@@ -83,10 +83,13 @@ async def _all(log: Log, topic: str) -> list[Entry]:
     ends = await log.end_positions(topic)
     reader = await log.read(topic, await log.start_positions(topic))
     found: list[Entry] = []
-    for _ in range(int(SECONDS_MAX / _BATCH_S)):
-        if all(at >= ends[p] for p, at in reader.positions.items()):
-            return found
-        found += await reader.next_batch(_BATCH_S)
+    try:
+        for _ in range(int(SECONDS_MAX / _BATCH_S)):
+            if all(at >= ends[p] for p, at in reader.positions.items()):
+                return found
+            found += await reader.next_batch(_BATCH_S)
+    finally:
+        await reader.close()
     raise AssertionError(f"{topic}: only {len(found)} entries")
 
 
