@@ -12,6 +12,7 @@ from tokenizers import Tokenizer
 
 from schemas.record import SessionId
 from schemas.samples import Sample, SessionClosed
+from streams.cli.inspect_step import StepLook, inspect_step
 from streams.cli.offline import run_file
 from streams.cli.on_the_log import log_option, run_on_the_log
 from streams.cli.policy_options import chosen_rules, policy_options
@@ -32,7 +33,7 @@ _SQLITE = b"SQLite format 3\0"
 
 
 @click.command()
-@click.argument("target")
+@click.argument("target", required=False)
 @log_option
 @click.option("--session", "session_id", metavar="ID", help="Only this session of a file.")
 @click.option(
@@ -58,8 +59,20 @@ _SQLITE = b"SQLite format 3\0"
     metavar="PATH",
     help="A tokenizer.json, or a folder with one: show tokens as text instead of ids.",
 )
+@click.option(
+    "--step",
+    type=click.IntRange(min=0),
+    metavar="S",
+    help="Instead of a session: a training step, as its trainer told of it, and its samples.",
+)
+@click.option("--run", "run_id", metavar="RUN", help="The run of --step, where there are several.")
+@click.option(
+    "--top",
+    metavar="NAME",
+    help="With --step: the samples where this statistic of the trainer is largest.",
+)
 def inspect(
-    target: str,
+    target: str | None,
     log: str | None,
     session_id: str | None,
     search: bool,
@@ -69,6 +82,9 @@ def inspect(
     token: int | None,
     index: int,
     tokenizer: Path | None,
+    step: int | None,
+    run_id: str | None,
+    top: str | None,
 ) -> None:
     """Draw sessions: turns, tree, samples, ledger.
 
@@ -79,7 +95,19 @@ def inspect(
 
     Trained tokens stand in [brackets]; blanks in messages are visible (space ·, newline ⏎,
     tab ⇥). --token N says which turn gave a token, under which weights, and what masked it.
+
+    With --step there is no TARGET: the samples that went into that step of the optimizer, with the
+    trainer's statistics; --token and --sample then count in that table.
     """
+    if step is not None or target is None:
+        if step is None or target is not None:
+            raise click.UsageError("give a file or a session, or --step S")
+        spelled = _spelling(tokenizer) if tokenizer is not None else None
+        look_at = StepLook(step, run_id, top, token, index, spelled)
+        run_on_the_log(lambda settings: inspect_step(settings, look_at), log)
+        return
+    if run_id is not None or top is not None:
+        raise click.UsageError("--run and --top go with --step")
     rules = chosen_rules(profile, fork_threshold, default_reward)
     spell = _spelling(tokenizer) if tokenizer is not None else None
     look = Look(rules, spell, token, index, in_log_only=log is not None)

@@ -14,69 +14,13 @@ reason why it is not.
 """
 
 from collections import Counter
-from dataclasses import dataclass, field
 
 from schemas.samples import Sample, SampleRevised, SessionClosed
 from streams.core.closed_groups import ClosedGroups
-from streams.core.rollouts import Ending, Group, Place, Rollout, outside_baseline
+from streams.core.open_group import Filled, GroupRules, OpenGroup, Slot, rollout_of
+from streams.core.rollouts import Ending, Group, Place, outside_baseline
 
-Slot = int | str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GroupRules:
-    """What a trainer asks for."""
-
-    split: str = "train"
-    run_id: str | None = None
-    """None: sessions of every run."""
-    timeout_ms: int | None = None
-    """From a group's first record; None: groups wait for ever."""
-    partial: int | None = None
-    """A group that is given up is delivered if it has this many rollouts; None: never."""
-    keep_first: int | None = None
-    """So many rollouts that count end a group; None: all slots."""
-    default_size: int | None = None
-    """For groups whose sessions name no `group_size`."""
-    open_bytes_max: int = 1 << 30
-    """Of groups that are not complete; beyond it the oldest of several is given up."""
-    overtaken_max: int = 5_000
-    """So many groups may end before one that began earlier; then it is given up."""
-    fences: tuple[tuple[int, int], ...] = ()
-    """(epoch, version): samples of a lower epoch from newer weights than these never were."""
-
-
-@dataclass(slots=True)
-class _Filled:
-    """A slot with an outcome."""
-
-    attempt: int
-    rollout: Rollout
-    dropped: str | None
-    """Why the rollout does not count; None if it does."""
-
-
-@dataclass(slots=True)
-class _Open:
-    """A group that still waits."""
-
-    group_id: str
-    first: Place
-    begun_ms: int
-    closed_before: int
-    """How many groups had ended when it began."""
-    last: Place = (0, 0)
-    size: int | None = None
-    size_bytes: int = 0
-    waiting: dict[str, dict[str, tuple[Sample, Place]]] = field(default_factory=dict)
-    """Samples by session, until its outcome."""
-    closed: set[str] = field(default_factory=set)
-    slots: dict[Slot, _Filled] = field(default_factory=dict)
-    dropped: list[tuple[str, str]] = field(default_factory=list)
-
-    def counting(self) -> int:
-        """Slots whose rollout counts."""
-        return sum(filled.dropped is None for filled in self.slots.values())
+__all__ = ["GroupRules", "Groups"]
 
 
 class Groups:
@@ -91,8 +35,8 @@ class Groups:
         self.open_bytes = 0
         self.unsized: str | None = None
         """A group whose size nobody names and that nothing else would ever end."""
-        self._open: dict[str, _Open] = {}
-        self._of_session: dict[str, _Open] = {}
+        self._open: dict[str, OpenGroup] = {}
+        self._of_session: dict[str, OpenGroup] = {}
         self._ended = 0
 
     @property
@@ -149,7 +93,9 @@ class Groups:
         """Whether a session is in a group that is open."""
         return session_id in self._of_session
 
-    def _group(self, record: Sample | SessionClosed, place: Place, logged_ms: int) -> _Open | None:
+    def _group(
+        self, record: Sample | SessionClosed, place: Place, logged_ms: int
+    ) -> OpenGroup | None:
         """Where the record belongs; None: nowhere, and counted."""
         outcome = isinstance(record, SessionClosed)
         rules = self.rules
@@ -166,7 +112,7 @@ class Groups:
         name = record.group_id or record.session_id
         group = self._open.get(name)
         if group is None:
-            group = _Open(name, place, logged_ms, self._ended)
+            group = OpenGroup(name, place, logged_ms, self._ended)
             self._open[name] = group
         if group.size is None:
             group.size = (record.group_size or rules.default_size) if record.group_id else 1
@@ -174,7 +120,7 @@ class Groups:
                 self.unsized = name
         return group
 
-    def _wait(self, group: _Open, sample: Sample, place: Place, size_bytes: int) -> None:
+    def _wait(self, group: OpenGroup, sample: Sample, place: Place, size_bytes: int) -> None:
         session_id = sample.session_id
         waiting = group.waiting.setdefault(session_id, {})
         if session_id in group.closed or sample.sample_id in waiting:
@@ -185,7 +131,7 @@ class Groups:
         group.size_bytes += size_bytes
         self.open_bytes += size_bytes
 
-    def _release(self, group: _Open, outcome: SessionClosed) -> None:
+    def _release(self, group: OpenGroup, outcome: SessionClosed) -> None:
         """Fill the session's slot, by the rules for attempts."""
         session_id = outcome.session_id
         if session_id in group.closed:
@@ -197,7 +143,7 @@ class Groups:
         if outcome.will_retry:
             self._not_counted(group, session_id, "will_retry")
             return
-        rollout, reason = _rollout(outcome, waiting), self._outside(outcome, waiting)
+        rollout, reason = rollout_of(outcome, waiting), self._outside(outcome, waiting)
         slot: Slot = session_id if outcome.rollout_index is None else outcome.rollout_index
         attempt = outcome.attempt or 0
         before = group.slots.get(slot)
@@ -212,7 +158,7 @@ class Groups:
         if reason is not None:
             self.dropped[reason] += 1
             rollout = rollout.without_samples(reason)
-        group.slots[slot] = _Filled(attempt, rollout, reason)
+        group.slots[slot] = Filled(attempt, rollout, reason)
 
     def _outside(
         self, outcome: SessionClosed, waiting: dict[str, tuple[Sample, Place]]
@@ -222,12 +168,12 @@ class Groups:
             return "samples_missing"
         if (reason := outside_baseline(outcome)) is not None:
             return reason
-        newest = _rollout(outcome, waiting).newest_version
+        newest = rollout_of(outcome, waiting).newest_version
         epoch = outcome.run_epoch or 0
         limits = [version for fence, version in self.rules.fences if epoch < fence]
         return "fenced" if newest is not None and newest > min(limits, default=newest) else None
 
-    def _complete(self, group: _Open) -> Ending | None:
+    def _complete(self, group: OpenGroup) -> Ending | None:
         if group.size is not None and len(group.slots) >= group.size:
             return "complete"
         keep = self.rules.keep_first
@@ -246,7 +192,7 @@ class Groups:
                 break
         return ended
 
-    def _end(self, group: _Open, ending: Ending) -> list[Group]:
+    def _end(self, group: OpenGroup, ending: Ending) -> list[Group]:
         """The group, if it is worth delivering; it waits no longer in any case."""
         given_up = ending not in ("complete", "kept")
         least = self.rules.partial if given_up else 0
@@ -272,11 +218,11 @@ class Groups:
             )
         ]
 
-    def _drop(self, group: _Open, reason: str) -> None:
+    def _drop(self, group: OpenGroup, reason: str) -> None:
         self.dropped[reason] += group.counting()
         self._forget(group, delivered=False)
 
-    def _forget(self, group: _Open, *, delivered: bool) -> None:
+    def _forget(self, group: OpenGroup, *, delivered: bool) -> None:
         del self._open[group.group_id]
         for session_id in group.closed | group.waiting.keys():
             self._of_session.pop(session_id, None)
@@ -284,7 +230,7 @@ class Groups:
         self._ended += 1
         self.closed.add(group.group_id, group.last, delivered=delivered)
 
-    def _not_counted(self, group: _Open, session_id: str, reason: str) -> None:
+    def _not_counted(self, group: OpenGroup, session_id: str, reason: str) -> None:
         self.dropped[reason] += 1
         group.dropped.append((session_id, reason))
 
@@ -297,15 +243,3 @@ class Groups:
         for filled in group.slots.values():
             if filled.rollout.session_id == late.session_id:
                 filled.rollout = filled.rollout.revised(newest)
-
-
-def _rollout(outcome: SessionClosed, waiting: dict[str, tuple[Sample, Place]]) -> Rollout:
-    """The session with the samples its outcome lists, and no others."""
-    listed = [waiting[name] for name in outcome.sample_ids if name in waiting]
-    return Rollout(
-        outcome=outcome,
-        samples=tuple(sample for sample, _ in listed),
-        places=tuple(place for _, place in listed),
-        reward=outcome.reward,
-        withheld=outcome.withheld,
-    )

@@ -28,7 +28,7 @@ from tests.trainer.publishing import committed, publish, trained_records
 from tests.trainer.records import session
 
 GROUPS = 60
-OPTIONS = {"batch_rollouts": 16, "advantages": "grpo"}
+OPTIONS: dict[str, Any] = {"batch_rollouts": 16, "advantages": "grpo"}
 SESSION_S = 6.0
 """The shortest that a broker takes."""
 SECONDS_MAX = 60.0
@@ -245,7 +245,8 @@ def test_reading_begins_at_a_time(settings: Settings) -> None:
     between = datetime.datetime.now(datetime.UTC)
     time.sleep(0.1)
     publish(settings, sessions(["later"]))
-    for start, wanted in [(between, 1), ("beginning", 21), ("end", 0)]:
+    starts: list[tuple[Any, int]] = [(between, 1), ("beginning", 21), ("end", 0)]
+    for start, wanted in starts:
         with subscribe(
             settings, run_id=RUN, batch_rollouts=100, start=start, until_end=True
         ) as batches:

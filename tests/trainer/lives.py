@@ -23,10 +23,10 @@ Id = tuple[str, int, int]
 def rollouts(groups: int, seed: int = 1) -> list[Published]:
     """Groups of four, interleaved, with 0, 1 and 5 samples, retries, failures and repeats."""
     choose = random.Random(seed)
-    queues = []
+    queues: list[list[Published]] = []
     for number in range(groups):
         for slot in range(4):
-            identity = {
+            identity: dict[str, Any] = {
                 "group_id": f"g{number}",
                 "group_size": 4,
                 "rollout_index": slot,
@@ -100,3 +100,10 @@ def handed_out(folder: Path, name: str) -> int:
     """How many batches there were, those that were lost with a life included."""
     lines = (folder / f"{name}.jsonl").read_text("utf-8").splitlines()
     return sum("step" in json.loads(line) for line in lines)
+
+
+def dropped(folder: Path, name: str) -> dict[str, int]:
+    """What the last life left out, by reason."""
+    last = (folder / f"{name}.jsonl").read_text("utf-8").splitlines()[-1]
+    counts: dict[str, int] = json.loads(last)["dropped"]
+    return counts

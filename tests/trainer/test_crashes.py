@@ -2,14 +2,21 @@
 
 import signal
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from tests.trainer.lives import SAVE_EVERY, handed_out, live, rollouts, steps
+from tests.trainer.lives import SAVE_EVERY, dropped, handed_out, live, rollouts, steps
 from tests.trainer.publishing import in_file, publish, trained_records
 
 GROUPS = 60
-OPTIONS = {"batch_rollouts": 16, "advantages": "grpo", "drop_zero_signal": True}
+OPTIONS: dict[str, Any] = {
+    "batch_rollouts": 16,
+    "advantages": "grpo",
+    "drop_zero_signal": True,
+    "buffer_bytes": 60_000,
+}
+"""The buffer holds a part of the log, so that groups are open when a step is committed."""
 
 
 @pytest.mark.parametrize("die_at", [1, 5, 6])
@@ -24,6 +31,7 @@ def test_a_killed_trainer_trains_the_same_sequence_on_a_file(tmp_path: Path, die
     calm, killed = steps(tmp_path, "calm"), steps(tmp_path, "killed")
     assert killed == calm
     assert len(calm) > 6
+    assert "buffer_full" not in dropped(tmp_path, "killed")
     # It went back to its last checkpoint, and to no other place.
     assert (
         handed_out(tmp_path, "killed")
