@@ -193,8 +193,9 @@ class Settings:
     admission_lag_max: int | None = None
     """New sessions are refused while the trainer has more records of the samples topic to read;
     more than the samples of a few batches. Unset: none are refused."""
-    trainer_group: str = "turnstream-trainer"
-    """The trainer's consumer group, for admission; with `{run_id}` in it, that of each run."""
+    trainer_group: str = "{topic_prefix}-trainer-{run_id}"
+    """The trainer's consumer group, with its run in it: trainers of different runs must not share
+    one, or each would pass over what the other needs. Admission looks at its lag."""
     engine_api_key: str | None = dataclasses.field(default=None, repr=False)
     """What SGLang or vLLM was started with as --api-key, sent as a Bearer token; never printed."""
     metrics_host: str = "127.0.0.1"
@@ -250,6 +251,11 @@ class Settings:
     def control_topic(self) -> str:
         """Weight updates, keyed by run."""
         return f"{self.topic_prefix}.control"
+
+    def trainer_group_of(self, run_id: str | None) -> str:
+        """The trainer's consumer group for a run; without a run it is that of run `none`."""
+        pattern = self.trainer_group.replace("{topic_prefix}", self.topic_prefix)
+        return pattern.replace("{run_id}", run_id or "none")
 
     @property
     def processor_id(self) -> str:

@@ -17,8 +17,8 @@ from collections import Counter
 
 from schemas.samples import Sample, SampleRevised, SessionClosed
 from streams.core.closed_groups import ClosedGroups
-from streams.core.open_group import Filled, GroupRules, OpenGroup, Slot, rollout_of
-from streams.core.rollouts import Ending, Group, Place, outside_baseline
+from streams.core.open_group import GroupRules, OpenGroup
+from streams.core.rollouts import Ending, Group, Place
 
 __all__ = ["GroupRules", "Groups"]
 
@@ -68,9 +68,7 @@ class Groups:
         if isinstance(record, Sample):
             self._wait(group, record, place, size_bytes)
         else:
-            self._release(group, record)
-            if (ending := self._complete(group)) is not None:
-                ended += self._end(group, ending)
+            ended += self._release(group, record, place)
         return ended + self._over_limits()
 
     def expire(self, now_ms: int) -> list[Group]:
@@ -120,58 +118,19 @@ class Groups:
                 self.unsized = name
         return group
 
-    def _wait(self, group: OpenGroup, sample: Sample, place: Place, size_bytes: int) -> None:
-        session_id = sample.session_id
-        waiting = group.waiting.setdefault(session_id, {})
-        if session_id in group.closed or sample.sample_id in waiting:
-            self.dropped["duplicate"] += 1
-            return
-        waiting[sample.sample_id] = (sample, place)
-        self._of_session[session_id] = group
-        group.size_bytes += size_bytes
-        self.open_bytes += size_bytes
-
-    def _release(self, group: OpenGroup, outcome: SessionClosed) -> None:
-        """Fill the session's slot, by the rules for attempts."""
-        session_id = outcome.session_id
-        if session_id in group.closed:
-            self.dropped["duplicate"] += 1
-            return
-        group.closed.add(session_id)
-        self._of_session[session_id] = group
-        waiting = group.waiting.pop(session_id, {})
-        if outcome.will_retry:
-            self._not_counted(group, session_id, "will_retry")
-            return
-        rollout, reason = rollout_of(outcome, waiting), self._outside(outcome, waiting)
-        slot: Slot = session_id if outcome.rollout_index is None else outcome.rollout_index
-        attempt = outcome.attempt or 0
-        before = group.slots.get(slot)
-        if before is not None and before.attempt >= attempt:
-            self._not_counted(group, session_id, "superseded")
-            return
-        if before is not None:
-            if before.dropped is None:
-                self.dropped["superseded"] += 1
-            group.dropped.append((before.rollout.session_id, before.dropped or "superseded"))
-            del group.slots[slot]  # its successor stands where its outcome came
-        if reason is not None:
+    def _release(self, group: OpenGroup, outcome: SessionClosed, place: Place) -> list[Group]:
+        for reason in group.close(outcome, place, self.rules.fences):
             self.dropped[reason] += 1
-            rollout = rollout.without_samples(reason)
-        group.slots[slot] = Filled(attempt, rollout, reason)
+        self._of_session[outcome.session_id] = group
+        ending = self._complete(group)
+        return [] if ending is None else self._end(group, ending)
 
-    def _outside(
-        self, outcome: SessionClosed, waiting: dict[str, tuple[Sample, Place]]
-    ) -> str | None:
-        """Why a rollout does not count."""
-        if any(name not in waiting for name in outcome.sample_ids):
-            return "samples_missing"
-        if (reason := outside_baseline(outcome)) is not None:
-            return reason
-        newest = rollout_of(outcome, waiting).newest_version
-        epoch = outcome.run_epoch or 0
-        limits = [version for fence, version in self.rules.fences if epoch < fence]
-        return "fenced" if newest is not None and newest > min(limits, default=newest) else None
+    def _wait(self, group: OpenGroup, sample: Sample, place: Place, size_bytes: int) -> None:
+        if not group.wait(sample, place, size_bytes):
+            self.dropped["duplicate"] += 1
+            return
+        self._of_session[sample.session_id] = group
+        self.open_bytes += size_bytes
 
     def _complete(self, group: OpenGroup) -> Ending | None:
         if group.size is not None and len(group.slots) >= group.size:
@@ -201,7 +160,8 @@ class Groups:
             return []
         for session_id, samples in group.waiting.items():
             if samples:
-                self._not_counted(group, session_id, "unfinished")
+                self.dropped["unfinished"] += 1
+                group.dropped.append((session_id, "unfinished"))
         self._forget(group, delivered=True)
         filled = group.slots.values()
         outside = [(f.rollout.session_id, f.dropped) for f in filled if f.dropped is not None]
@@ -229,10 +189,6 @@ class Groups:
         self.open_bytes -= group.size_bytes
         self._ended += 1
         self.closed.add(group.group_id, group.last, delivered=delivered)
-
-    def _not_counted(self, group: OpenGroup, session_id: str, reason: str) -> None:
-        self.dropped[reason] += 1
-        group.dropped.append((session_id, reason))
 
     def _revise(self, late: SampleRevised) -> None:
         """Apply a later reward to what is still here; the caller looks where else it may be."""

@@ -6,12 +6,33 @@
 Invariant: a session is in `waiting`, or closed; its samples are released by its outcome alone.
 """
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from schemas.samples import Sample, SessionClosed
-from streams.core.rollouts import Place, Rollout
+from streams.core.rollouts import Place, Rollout, outside_baseline
 
 Slot = int | str
+
+
+@dataclass(frozen=True, slots=True)
+class Fence:
+    """A run was restored: newer weights of its earlier lives are gone, and what they sampled."""
+
+    epoch: int
+    """Of the life that began."""
+    version: int
+    """Of the weights it began with."""
+    ends: Mapping[int, int]
+    """Where the log ended then, by partition: for sessions that do not name their epoch."""
+
+    def bars(self, outcome: SessionClosed, newest: int | None, place: Place) -> bool:
+        """Whether a session comes from weights that never were, by its newest version."""
+        if newest is None or newest <= self.version:
+            return False
+        if outcome.run_epoch is not None:
+            return outcome.run_epoch < self.epoch
+        return place[1] < self.ends.get(place[0], 0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,8 +54,7 @@ class GroupRules:
     """Of groups that are not complete; beyond it the oldest of several is given up."""
     overtaken_max: int = 5_000
     """So many groups may end before one that began earlier; then it is given up."""
-    fences: tuple[tuple[int, int], ...] = ()
-    """(epoch, version): samples of a lower epoch from newer weights than these never were."""
+    fences: tuple[Fence, ...] = ()
 
 
 @dataclass(slots=True)
@@ -68,6 +88,52 @@ class OpenGroup:
     def counting(self) -> int:
         """Slots whose rollout counts."""
         return sum(filled.dropped is None for filled in self.slots.values())
+
+    def wait(self, sample: Sample, place: Place, size_bytes: int) -> bool:
+        """Keep a sample until its outcome; False if it was here before."""
+        waiting = self.waiting.setdefault(sample.session_id, {})
+        if sample.session_id in self.closed or sample.sample_id in waiting:
+            return False
+        waiting[sample.sample_id] = (sample, place)
+        self.size_bytes += size_bytes
+        return True
+
+    def close(self, outcome: SessionClosed, place: Place, fences: Sequence[Fence]) -> list[str]:
+        """Fill the session's slot, by the rules for attempts; reasons to count, if there are."""
+        session_id = outcome.session_id
+        if session_id in self.closed:
+            return ["duplicate"]
+        self.closed.add(session_id)
+        waiting = self.waiting.pop(session_id, {})
+        slot: Slot = session_id if outcome.rollout_index is None else outcome.rollout_index
+        attempt, before = outcome.attempt or 0, self.slots.get(slot)
+        if outcome.will_retry or (before is not None and before.attempt >= attempt):
+            reason = "will_retry" if outcome.will_retry else "superseded"
+            self.dropped.append((session_id, reason))
+            return [reason]
+        counted: list[str] = []
+        if before is not None:
+            counted += ["superseded"] if before.dropped is None else []
+            self.dropped.append((before.rollout.session_id, before.dropped or "superseded"))
+            del self.slots[slot]  # its successor stands where its outcome came
+        rollout = rollout_of(outcome, waiting)
+        left_out = _left_out(rollout, place, fences)
+        if left_out is not None:
+            counted.append(left_out)
+            rollout = rollout.without_samples(left_out)
+        self.slots[slot] = Filled(attempt, rollout, left_out)
+        return counted
+
+
+def _left_out(rollout: Rollout, place: Place, fences: Sequence[Fence]) -> str | None:
+    """Why a rollout does not count."""
+    outcome = rollout.outcome
+    if len(rollout.samples) < len(outcome.sample_ids):
+        return "samples_missing"
+    if (reason := outside_baseline(outcome)) is not None:
+        return reason
+    newest = rollout.newest_version
+    return "fenced" if any(fence.bars(outcome, newest, place) for fence in fences) else None
 
 
 def rollout_of(outcome: SessionClosed, waiting: dict[str, tuple[Sample, Place]]) -> Rollout:

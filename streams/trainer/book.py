@@ -74,7 +74,10 @@ class Book:
         self._ready: dict[str, Group] = {}
         self._filled = 0
         """What the ready groups add up to, at most."""
-        self._handed_over: list[SampleRevised] = []
+        self._late: list[tuple[SampleRevised, Place]] = []
+        """Later rewards of what is gone, to go with the next batch."""
+        self._late_in: dict[int, list[Place]] = {}
+        """Where those stand that went with a batch which is not committed."""
 
     @property
     def buffered_bytes(self) -> int:
@@ -122,7 +125,7 @@ class Book:
         if groups is None:
             return  # lost while it was on its way
         if isinstance(record, SampleRevised):
-            self._revise(groups, record, key)
+            self._revise(groups, record, place, key)
         for group in groups.take(record, place, logged_ms, size_bytes):
             self._add(group)
 
@@ -181,18 +184,23 @@ class Book:
         self.dropped.update(counts)
         for group in picked:
             self._remove(group.group_id)
-        revisions, self._handed_over = tuple(self._handed_over), []
+        late, self._late = self._late, []
         batch = Batch(
-            number=self.next_number, groups=tuple(picked), version=version, revisions=revisions
+            number=self.next_number,
+            groups=tuple(picked),
+            version=version,
+            revisions=tuple(revised for revised, _ in late),
         )
         self.next_number += 1
         self.handed[batch.number] = batch
+        self._late_in[batch.number] = [place for _, place in late]
         return batch
 
     def committed(self, numbers: Collection[int]) -> None:
         """These batches were trained."""
         for number in numbers:
             self.handed.pop(number, None)
+            self._late_in.pop(number, None)
 
     def positions(self, read: Mapping[int, int], without: Collection[int] = ()) -> dict[int, int]:
         """What has to be read again, given what is read next; some batches count as trained."""
@@ -200,10 +208,13 @@ class Book:
         for partition, groups in self._partitions.items():
             if partition in needed and groups.floor is not None:
                 needed[partition].append(groups.floor)
-        for group in self._untrained(without):
-            if group.first[0] in needed:
-                needed[group.first[0]].append(group.first[1])
-        return {partition: min(places) for partition, places in needed.items()}
+        places = [group.first for group in self._untrained(without)]
+        places += [place for _, place in self._late]
+        places += [p for n, late in self._late_in.items() if n not in without for p in late]
+        for partition, offset in places:
+            if partition in needed:
+                needed[partition].append(offset)
+        return {partition: min(offsets) for partition, offsets in needed.items()}
 
     def ended(self, without: Collection[int] = ()) -> tuple[bytes, bytes]:
         """Digests of groups that are gone for good: delivered, dropped."""
@@ -240,7 +251,7 @@ class Book:
         self.ready_bytes -= group.size_bytes
         return group
 
-    def _revise(self, groups: Groups, late: SampleRevised, key: str) -> None:
+    def _revise(self, groups: Groups, late: SampleRevised, place: Place, key: str) -> None:
         if groups.holds(late.session_id):
             self.revisions["applied"] += 1
         elif (group := self._ready.get(key)) is not None:
@@ -252,6 +263,6 @@ class Book:
             self._ready[key] = replace(group, rollouts=rollouts)
         elif self.closed.delivered(key):
             self.revisions["handed_over"] += 1
-            self._handed_over.append(late)
+            self._late.append((late, place))
         else:
             self.revisions["unknown"] += 1

@@ -23,7 +23,7 @@ from schemas import codec
 from schemas.bad_record import BadRecord
 from schemas.samples import Sample, SampleRevised, SessionClosed
 from schemas.trained import Trained
-from streams.core.groups import GroupRules
+from streams.core.open_group import Fence, GroupRules
 from streams.errors import LogAway, NoSuchPosition
 from streams.log.interface import Entry, Log, Outgoing
 from streams.log.keys import run_key
@@ -230,12 +230,12 @@ class Feed:
         """Where the run stands, and a source from there on."""
         asked, state = self.asked, self._state
         settings, topic = asked.settings, asked.topic
-        partitions = len(await log.end_positions(topic))
-        fences: tuple[tuple[int, int], ...] = ()
+        ends = await log.end_positions(topic)
+        fences: tuple[Fence, ...] = ()
         if state is not None:
             seen = await epochs_of(log, settings, asked.run_id)
-            self.run_epoch, fences = state.restored(seen)
-        self._set_rules(partitions, fences)
+            self.run_epoch, fences = state.restored(seen, ends)
+        self._set_rules(len(ends), fences)
         if state is not None and state.positions:
             return await read_alone(log, topic, asked.group, state.positions)
         if settings.log != KAFKA or asked.start != "committed":
@@ -246,9 +246,9 @@ class Feed:
         join = importlib.import_module("streams.log.kafka_member").join_group
         shared = importlib.import_module("streams.trainer.sharing").Shared
         member = await join(settings, topic, asked.group, asked.member_timeout_s)
-        return cast(Source, shared(log, topic, member))
+        return cast(Source, shared(log, topic, member, asked.member_timeout_s))
 
-    def _set_rules(self, partitions: int, fences: tuple[tuple[int, int], ...]) -> None:
+    def _set_rules(self, partitions: int, fences: tuple[Fence, ...]) -> None:
         book = self.book
         rules: GroupRules = dataclasses.replace(
             book.rules,

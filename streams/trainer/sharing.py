@@ -8,18 +8,22 @@
 Invariant: as for every source, no entry is skipped unseen.
 """
 
+import asyncio
 from collections.abc import Mapping
 
 from streams.log.interface import Log, Outgoing, Reader
 from streams.log.kafka_member import KafkaMember
 from streams.trainer.sources import ENTRIES_MAX, Fetched
 
+_RETRY_S = 0.2
+
 
 class Shared:
     """Partitions as a group gives them out."""
 
-    def __init__(self, log: Log, topic: str, member: KafkaMember) -> None:
-        """The member has joined."""
+    def __init__(self, log: Log, topic: str, member: KafkaMember, patience_s: float) -> None:
+        """The member has joined; positions are tried again for so long."""
+        self._patience_s = patience_s
         self._log = log
         self._topic = topic
         self._member = member
@@ -27,6 +31,8 @@ class Shared:
         self._generation = 0
         self._known: dict[int, tuple[int, str] | None] = {}
         """What is committed of our partitions, by us or before us."""
+        self._since: dict[int, int] = {}
+        """In which generation each partition became ours."""
 
     @property
     def positions(self) -> dict[int, int]:
@@ -46,15 +52,24 @@ class Shared:
     async def commit(
         self, outgoing: Outgoing, positions: Mapping[int, int], notes: Mapping[int, str]
     ) -> bool:
-        """The record counts in any case: it was trained."""
+        """The record counts in any case: it was trained.
+
+        While partitions are being given out the group takes no positions; those that stay ours
+        are written when that is over.
+        """
+        since = dict(self._since)
         await self._log.publish(outgoing)
-        mine = {p: at for p, at in positions.items() if p in self._member.partitions}
-        if self._generation != self._member.generation or not mine:
-            return not positions
-        if not await self._member.commit(mine, notes):
-            return False
-        self._known |= {p: (at, notes.get(p, "")) for p, at in mine.items()}
-        return len(mine) == len(positions)
+        clock = asyncio.get_running_loop().time
+        deadline_s = clock() + self._patience_s
+        while True:
+            mine = {p: at for p, at in positions.items() if self._since.get(p) == since.get(p)}
+            settled = self._generation == self._member.generation
+            if settled and (not mine or await self._member.commit(mine, notes)):
+                self._known |= {p: (at, notes.get(p, "")) for p, at in mine.items()}
+                return len(mine) == len(positions)
+            if clock() > deadline_s:
+                return False
+            await asyncio.sleep(_RETRY_S)
 
     async def close(self) -> None:
         """Leave the group."""
@@ -81,4 +96,5 @@ class Shared:
         fetched.lost = set(before) - kept
         fetched.gained = {p: committed[p][1] if p in committed else "" for p in fresh}
         self._known = {p: committed.get(p) for p in now}
+        self._since = {p: self._since[p] for p in kept} | dict.fromkeys(fresh, generation)
         self._generation = generation

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from streams.core.closed_groups import DIGEST_BYTES, ClosedGroups
+from streams.core.open_group import Fence
 
 FORMAT = 1
 NOWHERE = (-1, -1)
@@ -32,15 +33,15 @@ class State:
     version: int | None
     step: int | None
     next_batch: int
-    fences: tuple[tuple[int, int], ...] = ()
+    fences: tuple[Fence, ...] = ()
     positions: dict[int, int] = field(default_factory=dict)
     delivered: bytes = b""
     dropped: bytes = b""
 
-    def restored(self, epochs_seen: int) -> tuple[int, tuple[tuple[int, int], ...]]:
+    def restored(self, epochs_seen: int, ends: Mapping[int, int]) -> tuple[int, tuple[Fence, ...]]:
         """The epoch of a life that goes on from here, and all fences it has to keep."""
         epoch = max(self.run_epoch, epochs_seen) + 1
-        new = () if self.version is None else ((epoch, self.version),)
+        new = () if self.version is None else (Fence(epoch, self.version, dict(ends)),)
         return epoch, (*self.fences, *new)
 
 
@@ -54,8 +55,8 @@ def to_dict(state: State) -> dict[str, Any]:
         "version": state.version,
         "step": state.step,
         "next_batch": state.next_batch,
-        "fences": [list(fence) for fence in state.fences],
-        "positions": {str(partition): at for partition, at in state.positions.items()},
+        "fences": [[f.epoch, f.version, _named(f.ends)] for f in state.fences],
+        "positions": _named(state.positions),
         "delivered": spelled(state.delivered),
         "dropped": spelled(state.dropped),
     }
@@ -78,13 +79,24 @@ def from_dict(values: Mapping[str, Any]) -> State:
             version=values["version"],
             step=values["step"],
             next_batch=int(values["next_batch"]),
-            fences=tuple((int(epoch), int(version)) for epoch, version in values["fences"]),
-            positions={int(p): int(at) for p, at in values["positions"].items()},
+            fences=tuple(
+                Fence(int(epoch), int(version), _numbered(ends))
+                for epoch, version, ends in values["fences"]
+            ),
+            positions=_numbered(values["positions"]),
             delivered=read(values["delivered"]),
             dropped=read(values["dropped"]),
         )
-    except (KeyError, TypeError, AttributeError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise ValueError(f"not a state of a subscription: {error!r}") from None
+
+
+def _named(positions: Mapping[int, int]) -> dict[str, int]:
+    return {str(partition): at for partition, at in positions.items()}
+
+
+def _numbered(positions: Mapping[str, int]) -> dict[int, int]:
+    return {int(partition): int(at) for partition, at in positions.items()}
 
 
 def remember(closed: ClosedGroups, names: bytes, *, delivered: bool) -> None:

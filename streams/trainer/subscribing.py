@@ -62,7 +62,8 @@ class Options(TypedDict, total=False):
     """Leave out rollouts with a longer sample; they stay in the baseline."""
 
     group: str | None
-    """Whose positions; trainers of one group share the partitions on Kafka."""
+    """Whose positions, usually as TURNSTREAM_TRAINER_GROUP has it; trainers of one group share
+    the partitions on Kafka."""
     start: Start
     """`committed` (usual); or, for a trainer that reads alone, `beginning`, `end` or a time."""
     until_end: bool
@@ -104,11 +105,10 @@ def _asked(log: str | Path | Settings, options: Options) -> Asked:
             raise TypeError(f"subscribe() has no option {name}")
     settings = settings_of(log)
     run_id, timeout_s = options.get("run_id"), options.get("group_timeout")
-    own_group = f"{settings.topic_prefix}-trainer" + (f"-{run_id}" if run_id else "")
     return Asked(
         settings=settings,
         topic=options.get("topic") or settings.samples_topic,
-        group=options.get("group") or own_group,
+        group=options.get("group") or settings.trainer_group_of(run_id),
         run_id=run_id,
         size=batch_size(
             options.get("batch_rollouts"),

@@ -7,6 +7,7 @@ import pytest
 
 from schemas.samples import Sample, SampleRevised, SessionClosed
 from streams.core.groups import GroupRules, Groups
+from streams.core.open_group import Fence
 from streams.core.rollouts import Group
 from tests.trainer.records import outcome, revised, sample, session
 
@@ -277,11 +278,12 @@ def test_samples_of_weights_that_were_rolled_back_are_fenced() -> None:
         *session("again", version=12, run_epoch=1),
         *session("rolled-back-twice", version=16, run_epoch=1),
         *session("now", version=16, run_epoch=2),
-        *session("mixed", 2, version=16, run_epoch=2),
+        *session("now-too", 2, version=16, run_epoch=2),
+        *session("unnamed", version=16),  # behind the end that the log had at the last restore
     ]
-    ended, counts = grouped(records, fences=((1, 10), (2, 15)))
+    ended, counts = grouped(records, fences=(Fence(1, 10, {0: 8}), Fence(2, 15, {0: 10})))
     trained = [g.group_id for g in ended if g.rollouts]
-    assert trained == ["old-enough", "again", "now", "mixed"]
+    assert trained == ["old-enough", "again", "now", "now-too", "unnamed"]
     assert counts == {"fenced": 2}
 
 

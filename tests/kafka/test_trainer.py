@@ -269,7 +269,7 @@ def _take(batches: Subscription, count: int) -> set[str]:
 
 
 def _group(settings: Settings) -> str:
-    return f"{settings.topic_prefix}-trainer-{RUN}"
+    return settings.trainer_group_of(RUN)
 
 
 def _member(batches: Subscription) -> Any:

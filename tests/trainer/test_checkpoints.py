@@ -22,7 +22,8 @@ from tests.trainer.publishing import (
     send,
     trained_records,
 )
-from tests.trainer.scenes import RUN, all_batches, group, names
+from tests.trainer.records import revised
+from tests.trainer.scenes import RUN, all_batches, group, names, wait_for
 
 GROUP = "turnstream-trainer-r"
 
@@ -195,3 +196,24 @@ def test_a_state_is_small_plain_and_of_one_run(settings: Settings) -> None:
             batches.load_state_dict({"format": 1})
         batches.load_state_dict(json.loads(text))
         assert batches.state_dict() == json.loads(text)
+
+
+def test_a_later_reward_that_was_not_handed_over_yet_is_read_again(settings: Settings) -> None:
+    publish(settings, [*group("a", 1), *group("b", 1)])
+    with subscribe(settings, run_id=RUN, batch_groups=1) as batches:
+        next(batches)
+        batches.commit(1, 1)
+        next(batches)
+        publish(settings, [revised("a-0", 0, 50, 0.25)], groups={"a-0": "a"})
+        wait_for(lambda: batches.status.revisions == {"handed_over": 1})
+        batches.commit(2, 2)
+        state = batches.state_dict()
+    assert committed(settings, GROUP) == {0: 4}
+    publish(settings, group("c", 1))
+    with subscribe(settings, run_id=RUN, batch_groups=1) as batches:
+        batches.load_state_dict(state)
+        batch = next(batches)
+        assert [(r.sample_id, r.reward) for r in batch.revisions] == [("a-0/0", 0.25)]
+        assert names(batch) == ["c-0"]
+        batches.commit(3, 3)
+    assert committed(settings, GROUP) == {0: 7}

@@ -50,7 +50,7 @@ class Admission:
     def __init__(self, settings: Settings, log: Log, metrics: Metrics) -> None:
         """Nothing is asked before the first session; never, if no limit is set."""
         self._limit = settings.admission_lag_max
-        self._group = settings.trainer_group
+        self._group = settings.trainer_group.replace("{topic_prefix}", settings.topic_prefix)
         self._topic = settings.samples_topic
         self._log = log
         self._metrics = metrics
