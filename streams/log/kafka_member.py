@@ -51,6 +51,8 @@ class KafkaMember(ConsumerRebalanceListener):  # type: ignore[misc]  # aiokafka 
         """Its own."""
         self.generation = 0
         """Counts how often they were given out."""
+        self.settled = False
+        """They are its own for certain, and not just being given out."""
         self._consumer = AIOKafkaConsumer(
             **client_options(settings),
             group_id=group,
@@ -120,7 +122,8 @@ class KafkaMember(ConsumerRebalanceListener):  # type: ignore[misc]  # aiokafka 
         await stopped(self._consumer, self._settings.request_timeout_s)
 
     def on_partitions_revoked(self, revoked: Iterable[Any]) -> None:
-        """They are given out anew; until then what was ours is read on."""
+        """They are given out anew; some may stay."""
+        self.settled = False
 
     def on_partitions_assigned(self, assigned: Iterable[Any]) -> None:
         """These are ours now."""
@@ -128,6 +131,7 @@ class KafkaMember(ConsumerRebalanceListener):  # type: ignore[misc]  # aiokafka 
             self._consumer.pause(*assigned)
         self.partitions = frozenset(place.partition for place in assigned)
         self.generation += 1
+        self.settled = True
 
 
 async def join_group(settings: Settings, topic: str, group: str, session_s: float) -> KafkaMember:

@@ -45,8 +45,13 @@ class Shared:
         fetched = Fetched()
         if self._generation != self._member.generation:
             await self._changed(fetched)
-        elif entries and self._reader is not None:
-            fetched.entries = await self._reader.next_batch(wait_s, ENTRIES_MAX)
+        elif entries and self._reader is not None and self._member.settled:
+            found = await self._reader.next_batch(wait_s, ENTRIES_MAX)
+            # They may have been given out while we waited; then some are another's to read.
+            own = self._member.partitions
+            fetched.entries = [entry for entry in found if entry.position.partition in own]
+        else:
+            await asyncio.sleep(min(wait_s, _RETRY_S) if entries else 0)
         return fetched
 
     async def commit(
@@ -63,7 +68,7 @@ class Shared:
         deadline_s = clock() + self._patience_s
         while True:
             mine = {p: at for p, at in positions.items() if self._since.get(p) == since.get(p)}
-            settled = self._generation == self._member.generation
+            settled = self._member.settled and self._generation == self._member.generation
             if settled and (not mine or await self._member.commit(mine, notes)):
                 self._known |= {p: (at, notes.get(p, "")) for p, at in mine.items()}
                 return len(mine) == len(positions)

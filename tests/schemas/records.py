@@ -275,6 +275,7 @@ FULL: tuple[Record, ...] = (
         sample_ids=["ab" * 16],
         run_epoch=1,
         statistics=text('{"ab":{"kl":0.1}}'),
+        places=[(3, 1024)],
     ),
     Paused(run_id="run-1"),
     Resumed(run_id="run-1", version=5, run_epoch=1, cache_flushed=True),
