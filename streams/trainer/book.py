@@ -53,6 +53,19 @@ class BatchSize:
         return group.tokens if self.tokens else 1
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Handed:
+    """What has to be known of a batch in the loop; its tokens are the loop's alone."""
+
+    groups: dict[str, Place]
+    """Each with its oldest record."""
+    sample_ids: list[str]
+    places: list[Place]
+    """Where each sample stands."""
+    late: list[Place]
+    """Where the later rewards stand that went with it."""
+
+
 class Book:
     """All of a subscription's groups."""
 
@@ -65,7 +78,7 @@ class Book:
         self.dropped: Counter[str] = Counter()
         self.revisions: Counter[str] = Counter()
         self.next_number = 0
-        self.handed: dict[int, Batch] = {}
+        self.handed: dict[int, Handed] = {}
         """Batches in the loop, not committed, by number."""
         self.ready_bytes = 0
         self.hungry = False
@@ -76,8 +89,6 @@ class Book:
         """What the ready groups add up to, at most."""
         self._late: list[tuple[SampleRevised, Place]] = []
         """Later rewards of what is gone, to go with the next batch."""
-        self._late_in: dict[int, list[Place]] = {}
-        """Where those stand that went with a batch which is not committed."""
 
     @property
     def buffered_bytes(self) -> int:
@@ -192,15 +203,18 @@ class Book:
             revisions=tuple(revised for revised, _ in late),
         )
         self.next_number += 1
-        self.handed[batch.number] = batch
-        self._late_in[batch.number] = [place for _, place in late]
+        self.handed[batch.number] = Handed(
+            groups={group.group_id: group.first for group in picked},
+            sample_ids=[sample.sample_id for sample in batch.samples],
+            places=[place for rollout in batch.rollouts for place in rollout.places],
+            late=[place for _, place in late],
+        )
         return batch
 
     def committed(self, numbers: Collection[int]) -> None:
         """These batches were trained."""
         for number in numbers:
             self.handed.pop(number, None)
-            self._late_in.pop(number, None)
 
     def positions(self, read: Mapping[int, int], without: Collection[int] = ()) -> dict[int, int]:
         """What has to be read again, given what is read next; some batches count as trained."""
@@ -208,9 +222,8 @@ class Book:
         for partition, groups in self._partitions.items():
             if partition in needed and groups.floor is not None:
                 needed[partition].append(groups.floor)
-        places = [group.first for group in self._untrained(without)]
-        places += [place for _, place in self._late]
-        places += [p for n, late in self._late_in.items() if n not in without for p in late]
+        places = [*self._untrained(without).values(), *(place for _, place in self._late)]
+        places += [p for n, one in self.handed.items() if n not in without for p in one.late]
         for partition, offset in places:
             if partition in needed:
                 needed[partition].append(offset)
@@ -218,13 +231,13 @@ class Book:
 
     def ended(self, without: Collection[int] = ()) -> tuple[bytes, bytes]:
         """Digests of groups that are gone for good: delivered, dropped."""
-        return self.closed.names(without={g.group_id for g in self._untrained(without)})
+        return self.closed.names(without=self._untrained(without))
 
     def ended_above(
         self, positions: Mapping[int, int], without: Collection[int]
     ) -> dict[int, bytes]:
         """By partition, groups that are gone for good although they will be read again."""
-        untrained = {g.group_id for g in self._untrained(without)}
+        untrained = self._untrained(without)
         return {p: self.closed.names_above(p, at, untrained) for p, at in positions.items()}
 
     def all_dropped(self) -> Counter[str]:
@@ -234,9 +247,13 @@ class Book:
             total.update(groups.dropped)
         return Counter({reason: count for reason, count in total.items() if count})
 
-    def _untrained(self, without: Collection[int]) -> list[Group]:
-        batches = [b for number, b in self.handed.items() if number not in without]
-        return [*self._ready.values(), *(group for batch in batches for group in batch.groups)]
+    def _untrained(self, without: Collection[int]) -> dict[str, Place]:
+        """Groups that may have to be read again, each with its oldest record."""
+        found = {name: group.first for name, group in self._ready.items()}
+        for number, one in self.handed.items():
+            if number not in without:
+                found |= one.groups
+        return found
 
     def _add(self, group: Group) -> None:
         if not group.trainable:

@@ -14,6 +14,7 @@ import asyncio
 import contextlib
 import dataclasses
 import importlib
+import logging
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -25,6 +26,7 @@ from schemas.samples import Sample, SampleRevised, SessionClosed
 from schemas.trained import Trained
 from streams.core.open_group import Fence, GroupRules
 from streams.errors import LogAway, NoSuchPosition
+from streams.log.client_logs import CLIENT, calm_client_logs
 from streams.log.interface import Entry, Log, Outgoing
 from streams.log.keys import run_key
 from streams.log.opening import open_log
@@ -242,6 +244,8 @@ class Feed:
             committed = await log.committed(asked.group, topic)
             places = await beginnings(log, topic, asked.start, committed)
             return await read_alone(log, topic, asked.group, places)
+        if not logging.getLogger(CLIENT).handlers:
+            calm_client_logs()
         # By name: a trainer on a file must not wait for the Kafka client to load.
         join = importlib.import_module("streams.log.kafka_member").join_group
         shared = importlib.import_module("streams.trainer.sharing").Shared

@@ -203,13 +203,11 @@ class Core:
     ) -> tuple[Trained, set[int]]:
         """The record of a step, and the batches it covers."""
         with self._changing():
-            chosen = list(self._book.handed.values()) if batches is None else list(batches)
-            unknown = [b.number for b in chosen if b.number not in self._book.handed]
-        if unknown:
+            known = dict(self._book.handed)
+        numbers = list(known) if batches is None else [batch.number for batch in batches]
+        if unknown := [number for number in numbers if number not in known]:
             raise ValueError(f"batch {unknown[0]} was committed already, or is not of this loop")
-        rollouts = [rollout for batch in chosen for rollout in batch.rollouts]
-        places = [place for rollout in rollouts for place in rollout.places]
-        ids = [sample.sample_id for rollout in rollouts for sample in rollout.samples]
+        ids = [name for number in numbers for name in known[number].sample_ids]
         if statistics and (foreign := set(statistics) - set(ids)):
             raise ValueError(f"statistics of {min(foreign)}, which is in no batch of this step")
         record = Trained(
@@ -218,10 +216,10 @@ class Core:
             weight_version=version,
             sample_ids=ids,
             run_epoch=self.run_epoch,
-            places=places,
+            places=[place for number in numbers for place in known[number].places],
             statistics=NOT_GIVEN if not statistics else _as_json(statistics),
         )
-        return record, {batch.number for batch in chosen}
+        return record, set(numbers)
 
     def _committed(self, step: int, version: int, numbers: set[int], ours: bool) -> None:
         with self._changing():

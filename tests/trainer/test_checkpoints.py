@@ -2,6 +2,7 @@
 
 import asyncio
 import datetime
+import itertools
 import json
 import time
 from pathlib import Path
@@ -11,10 +12,13 @@ import numpy as np
 import pytest
 
 from schemas.control import Resumed
+from streams.core.closed_groups import ClosedGroups
+from streams.core.open_group import Fence
 from streams.errors import NoSuchPosition, PositionMoved
-from streams.log.opening import open_log
+from streams.log.sqlite import SqliteLog
 from streams.settings import Settings
 from streams.trainer import Subscription, subscribe
+from streams.trainer.state import State, from_dict, to_dict
 from tests.trainer.publishing import (
     committed,
     ids,
@@ -114,11 +118,7 @@ def test_a_position_that_retention_took_is_an_error(tmp_path: Path) -> None:
         batches.commit(1, 1)
     publish(settings, group("b", 1))
 
-    async def trim() -> None:
-        async with open_log(settings) as log:
-            assert await log.trim(int(time.time() * 1000) + 7_200_000) > 0  # type: ignore[attr-defined]
-
-    asyncio.run(trim())
+    _trim(settings)
     fresh = subscribe(settings, run_id=RUN, batch_groups=1)
     with fresh as batches, pytest.raises(NoSuchPosition, match="lost to retention"):
         next(batches)
@@ -217,3 +217,49 @@ def test_a_later_reward_that_was_not_handed_over_yet_is_read_again(settings: Set
         assert names(batch) == ["c-0"]
         batches.commit(3, 3)
     assert committed(settings, GROUP) == {0: 7}
+
+
+def test_retention_that_overtakes_a_busy_trainer_is_an_error(tmp_path: Path) -> None:
+    settings = Settings(log=str(tmp_path / "log.db"), retention_samples_hours=1)
+    publish(settings, [r for n in range(400) for r in group(f"g{n}", 1, length=200)])
+    with subscribe(settings, run_id=RUN, batch_groups=1, buffer_bytes=10_000) as batches:
+        next(batches)
+        wait_for(lambda: batches.status.waited_s.get("trainer", 0) > 0)
+        _trim(settings)
+        with pytest.raises(NoSuchPosition, match="lost to retention"):
+            list(itertools.islice(batches, 400))
+
+
+def test_a_full_state_is_under_a_megabyte() -> None:
+    closed = ClosedGroups()
+    for number in range(100_000):
+        closed.add(f"group-{number}", (number % 16, number), delivered=number % 3 > 0)
+    delivered, dropped = closed.names()
+    fences = tuple(Fence(epoch, epoch, dict.fromkeys(range(64), 2**40)) for epoch in range(20))
+    state = State(
+        topic="t",
+        run_id="r",
+        run_epoch=20,
+        version=1,
+        step=1,
+        next_batch=1,
+        fences=fences,
+        positions=dict.fromkeys(range(64), 2**40),
+        delivered=delivered,
+        dropped=dropped,
+    )
+    text = json.dumps(to_dict(state))
+    assert len(text) < 1_000_000
+    assert from_dict(json.loads(text)) == state
+    assert len(closed) == closed.most
+    assert "group-99999" in closed
+    assert "group-0" not in closed
+
+
+def _trim(settings: Settings) -> None:
+    async def work() -> None:
+        async with SqliteLog(Path(settings.log), settings) as log:
+            while await log.trim(int(time.time() * 1000) + 7_200_000):
+                pass
+
+    asyncio.run(work())

@@ -2,10 +2,12 @@
 
 import asyncio
 import datetime
+import gc
 import subprocess
 import sys
 import threading
 import time
+import weakref
 from pathlib import Path
 from typing import Any
 
@@ -142,6 +144,15 @@ def test_nothing_is_fetched_beyond_the_buffer_while_the_loop_is_busy(settings: S
         for _ in range(298):
             taken |= {*names(next(batches))}
         assert len(taken) == 299
+
+
+def test_a_loop_that_never_commits_holds_no_tokens(settings: Settings) -> None:
+    publish(settings, [r for n in range(50) for r in group(f"g{n}", 1, length=5000)])
+    with subscribe(settings, run_id=RUN, batch_groups=1, until_end=True) as batches:
+        seen = [weakref.ref(batch) for batch in batches]
+        assert batches.status.buffered_bytes == 0
+    gc.collect()
+    assert [one for one in seen if one() is not None] == []
 
 
 def test_a_batch_larger_than_the_buffer_is_still_made(settings: Settings) -> None:
