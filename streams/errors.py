@@ -5,6 +5,7 @@
     + TooLarge          it does not fit into one message of the log; nothing was published
   x BadPolicy         the operator's: a profile that does not exist or contradicts itself
   x BadSetting        the operator's: a TURNSTREAM_* variable that cannot be used
+  x CannotConvert     the trainer's: its framework has no place for a sample as it is
   x LogError          the operator's: the log refused; stop before an offset moves
     + LogAway           it did not answer in time; what was asked may still happen: try again
     + WrongTopic        a topic is missing or not as it has to be
@@ -52,6 +53,10 @@ class BadPolicy(TurnstreamError):
 
 class BadSetting(TurnstreamError):
     """A variable that does not exist, or a value it cannot have; the text names it."""
+
+
+class CannotConvert(TurnstreamError):
+    """A sample that a framework would train wrongly or refuse; the text names both."""
 
 
 class LogError(TurnstreamError):

@@ -1,0 +1,124 @@
+"""Plain torch: a padded batch, or sequences packed into one row.
+
+    padded    every sample a row, padded on the right
+    packed    samples end to end in one row, `position_ids` from 0 at each, `cu_seqlens` the seams
+
+All columns are by token and full length: the logits at position i - 1 score `input_ids[i]`, with
+`logprobs[i]`, `advantages[i]` and `weights[i]`. A sample's first token is never trained, so in a
+packed row no token is scored by the end of its neighbour.
+
+    new = logits[:, :-1].log_softmax(-1).gather(-1, ids[:, 1:, None])[..., 0]
+    ratio = (new - logprobs[:, 1:]).exp()
+    loss = -(weights * advantages)[:, 1:] * ratio                     summed, over rollouts
+
+Invariant: `weights` is 0 where `loss_mask` is False and sums to the number of rollouts, so that
+each counts once, however many samples and tokens it has. (A masked token, one without a logprob,
+takes its weight with it.)
+"""
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from streams.trainer.converters.rows import (
+    Arrays,
+    Missing,
+    Row,
+    advantage_of,
+    arrays,
+    refusal,
+    rows_given,
+)
+from streams.trainer.converters.tensors import Tensor, tensors
+
+Columns = dict[str, npt.NDArray[Any]]
+
+
+def padded(
+    rows: Iterable[Row], *, pad_id: int = 0, multiple: int = 1, missing: Missing = "mask"
+) -> dict[str, Tensor]:
+    """`[rows, longest]` tensors, the longest rounded up to a multiple."""
+    return tensors(padded_arrays(rows, pad_id=pad_id, multiple=multiple, missing=missing))
+
+
+def packed(rows: Iterable[Row], *, missing: Missing = "mask") -> dict[str, Tensor]:
+    """`[1, tokens]` tensors, and `cu_seqlens`, `[rows + 1]`."""
+    return tensors(packed_arrays(rows, missing=missing))
+
+
+def packs(rows: Iterable[Row], *, tokens_max: int) -> Iterator[tuple[Row, ...]]:
+    """Rows in their order, as many as fit into a pack; siblings may come apart."""
+    pack: list[Row] = []
+    tokens = 0
+    for row in rows:
+        length = len(row.sample.tokens)
+        if length > tokens_max:
+            raise refusal(row.sample, f"{length} tokens do not fit into {tokens_max}")
+        if tokens + length > tokens_max:
+            yield tuple(pack)
+            pack, tokens = [], 0
+        pack.append(row)
+        tokens += length
+    if pack:
+        yield tuple(pack)
+
+
+def padded_arrays(
+    rows: Iterable[Row], *, pad_id: int = 0, multiple: int = 1, missing: Missing = "mask"
+) -> Columns:
+    """What `padded` gives, before torch."""
+    given = rows_given(rows)
+    longest = max(len(row.sample.tokens) for row in given)
+    columns = _empty((len(given), -(-longest // multiple) * multiple), pad_id, _scored(given))
+    columns["attention_mask"] = np.zeros(columns["input_ids"].shape, np.int64)
+    for at, row in enumerate(given):
+        full = arrays(row, missing)
+        length = len(full.tokens_T)
+        _fill({name: column[at, :length] for name, column in columns.items()}, row, full)
+        columns["attention_mask"][at, :length] = 1
+    return columns
+
+
+def packed_arrays(rows: Iterable[Row], *, missing: Missing = "mask") -> Columns:
+    """What `packed` gives, before torch."""
+    given = rows_given(rows)
+    lengths = [len(row.sample.tokens) for row in given]
+    seams = np.cumsum([0, *lengths], dtype=np.int32)
+    columns = _empty((1, int(seams[-1])), 0, _scored(given))
+    for row, start, end in zip(given, seams[:-1], seams[1:], strict=True):
+        part = {name: column[0, start:end] for name, column in columns.items()}
+        _fill(part, row, arrays(row, missing))
+    columns["cu_seqlens"] = seams
+    return columns
+
+
+def _scored(rows: Iterable[Row]) -> bool:
+    """Whether there are advantages; some with and some without is an error."""
+    given = [row.advantage is not None for row in rows]
+    return any(given)
+
+
+def _empty(shape: tuple[int, int], pad_id: int, scored: bool) -> Columns:
+    columns = {
+        "input_ids": np.full(shape, pad_id, np.int64),
+        "position_ids": np.zeros(shape, np.int64),
+        "loss_mask": np.zeros(shape, np.bool_),
+        "logprobs": np.zeros(shape, np.float32),
+        "weights": np.zeros(shape, np.float32),
+    }
+    if scored:
+        columns["advantages"] = np.zeros(shape, np.float32)
+    return columns
+
+
+def _fill(part: Columns, row: Row, full: Arrays) -> None:
+    """One row, into its part of every column."""
+    part["input_ids"][:] = full.tokens_T
+    part["position_ids"][:] = np.arange(len(full.tokens_T))
+    part["loss_mask"][:] = full.mask_T
+    part["logprobs"][:] = full.logprobs_T
+    part["weights"][:] = full.mask_T * row.token_weight
+    if "advantages" in part:
+        part["advantages"][:] = full.mask_T * advantage_of(row)
