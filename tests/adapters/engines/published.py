@@ -36,10 +36,10 @@ _AHEAD = 1 << 18
 class Wheel:
     """The version that is pinned, and what is read of it."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, pins: Path = PINS) -> None:
         self.name = name
         self.files: dict[str, str] = {}
-        for line in PINS.read_text().splitlines():
+        for line in pins.read_text().splitlines():
             digest, _, place = line.partition("  ")
             folder, _, path = place.partition("/")
             if folder.rpartition("-")[0] == name:
@@ -167,12 +167,12 @@ def strings_of(text: str) -> frozenset[str]:
     )
 
 
-def renewed(*pins: str) -> str:
+def renewed(*pins: str, of: Path = PINS) -> str:
     """The pins of other versions, for the same files."""
     lines = []
     for pin in pins:
         name, _, version = pin.partition("==")
-        for path, content in contents(name, version, Wheel(name).files).items():
+        for path, content in contents(name, version, Wheel(name, of).files).items():
             lines.append(f"{_digest(content)}  {name}-{version}/{path}\n")
     return "".join(lines)
 
