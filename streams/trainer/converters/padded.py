@@ -95,9 +95,8 @@ def packed_arrays(rows: Iterable[Row], *, missing: Missing = "mask") -> Columns:
 
 
 def _scored(rows: Iterable[Row]) -> bool:
-    """Whether there are advantages; some with and some without is an error."""
-    given = [row.advantage is not None for row in rows]
-    return any(given)
+    """Whether there are advantages; if only some rows have one, the others are refused."""
+    return any(row.advantage is not None for row in rows)
 
 
 def _empty(shape: tuple[int, int], pad_id: int, scored: bool) -> Columns:
@@ -119,6 +118,6 @@ def _fill(part: Columns, row: Row, full: Arrays) -> None:
     part["position_ids"][:] = np.arange(len(full.tokens_T))
     part["loss_mask"][:] = full.mask_T
     part["logprobs"][:] = full.logprobs_T
-    part["weights"][:] = full.mask_T * row.token_weight
+    np.multiply(full.mask_T, np.float32(row.token_weight), out=part["weights"])
     if "advantages" in part:
-        part["advantages"][:] = full.mask_T * advantage_of(row)
+        np.multiply(full.mask_T, np.float32(advantage_of(row)), out=part["advantages"])

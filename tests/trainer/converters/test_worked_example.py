@@ -252,6 +252,7 @@ def test_skyrl_numbers_the_slots_that_have_no_number() -> None:
     rows = [row(session_id=name, rollout_id=name, rollout_index=None) for name in "aab"]
     output = skyrl.generator_output(rows)
     assert output["trajectory_ids"] == [("task_7", 0), ("task_7", 0), ("task_7", 1)]
+    assert skyrl.generator_output([row()])["trajectory_ids"] == [("task_7", 2)]
 
 
 def test_skyrl_is_told_what_was_cut_off() -> None:
