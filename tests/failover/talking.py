@@ -25,6 +25,9 @@ from tests.adapters.gateway.agents_kinds import KINDS, Said, Talker
 TRIES_MAX = 8
 TRY_AGAIN_S = 0.3
 CALL_SECONDS_MAX = 60.0
+ANEW_AFTER = 8
+"""Answers after which an agent begins anew: an SDK works on all of a long history at every call,
+and with a hundred of them in one process that is what would be measured."""
 BROKEN = (openai.APIError, anthropic.APIError, httpx.HTTPError, httpx2.HTTPError)
 _NUMBER = re.compile(r"number (\d+)")
 
@@ -74,6 +77,8 @@ class Walker:
     async def run(self, least: int, enough: asyncio.Event | None = None, rest_s: float = 0) -> None:
         """Ask until it has so many answers, and it is enough."""
         while len(self.asked) < least or not (enough is None or enough.is_set()):
+            if len(self.asked) % ANEW_AFTER == 0:
+                self.talker.history, self.last = [], None
             await self.answer(self.next_words())
             await asyncio.sleep(self._dice.uniform(0.2, 1.8) * rest_s)
 
