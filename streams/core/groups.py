@@ -34,7 +34,7 @@ class Groups:
         """Rollouts, and records without one, by reason."""
         self.open_bytes = 0
         self.unsized: str | None = None
-        """A group whose size nobody names and that nothing else would ever end."""
+        """A group whose size nobody names although it is needed."""
         self._open: dict[str, OpenGroup] = {}
         self._of_session: dict[str, OpenGroup] = {}
         self._ended = 0
@@ -114,7 +114,7 @@ class Groups:
             self._open[name] = group
         if group.size is None:
             group.size = (record.group_size or rules.default_size) if record.group_id else 1
-            if group.size is None and rules.timeout_ms is None and rules.keep_first is None:
+            if group.size is None and rules.size_needed:
                 self.unsized = name
         return group
 

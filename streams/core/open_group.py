@@ -50,6 +50,8 @@ class GroupRules:
     """So many rollouts that count end a group; None: all slots."""
     default_size: int | None = None
     """For groups whose sessions name no `group_size`."""
+    size_needed: bool = False
+    """A group whose size nobody names is a mistake, and not one that ends in another way."""
     open_bytes_max: int = 1 << 30
     """Of groups that are not complete; beyond it the oldest of several is given up."""
     overtaken_max: int = 5_000

@@ -156,7 +156,7 @@ class Book:
         return True
 
     def unsized(self) -> str | None:
-        """A group that nothing would ever end."""
+        """A group whose size nobody names although it is needed."""
         found = (groups.unsized for groups in self._partitions.values())
         return next((name for name in found if name is not None), None)
 

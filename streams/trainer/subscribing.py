@@ -44,7 +44,8 @@ class Options(TypedDict, total=False):
     """Versions that a rollout's oldest weights may be behind; beyond it all of it is dropped."""
 
     group_timeout: float | None
-    """Seconds from a group's first record until it is given up; left out: never."""
+    """Seconds from a group's first record until it is given up; left out: as long as a session
+    may live and wait for its reward, since nothing can come after that."""
     partial_groups: PartialGroups
     """A group that was given up: `drop` (usual), `deliver`, or from so many rollouts on."""
     keep_first: int | None
@@ -105,6 +106,8 @@ def _asked(log: str | Path | Settings, options: Options) -> Asked:
             raise TypeError(f"subscribe() has no option {name}")
     settings = settings_of(log)
     run_id, timeout_s = options.get("run_id"), options.get("group_timeout")
+    keep_first = options.get("keep_first")
+    longest_s = settings.hard_limit_s + settings.reward_grace_s
     return Asked(
         settings=settings,
         topic=options.get("topic") or settings.samples_topic,
@@ -118,10 +121,11 @@ def _asked(log: str | Path | Settings, options: Options) -> Asked:
         rules=GroupRules(
             split=options.get("split", "train"),
             run_id=run_id,
-            timeout_ms=None if timeout_s is None else int(timeout_s * 1000),
+            timeout_ms=int((longest_s if timeout_s is None else timeout_s) * 1000),
             partial=least_of(options.get("partial_groups", "drop")),
-            keep_first=options.get("keep_first"),
+            keep_first=keep_first,
             default_size=options.get("group_size"),
+            size_needed=timeout_s is None and keep_first is None,
         ),
         judgement=Judgement(
             max_staleness=options.get("max_staleness"),

@@ -10,7 +10,7 @@ from streams.core.advantages import Advantages, Judgement, advantages, is_stale,
 from streams.core.groups import GroupRules, Groups
 from streams.core.rollouts import Group
 from streams.trainer.batches import Batch
-from tests.trainer.records import sample, session
+from tests.trainer.records import outcome, sample, session
 
 
 def group_of(*sessions: tuple[str, int, float], version: int | None = None) -> Group:
@@ -145,10 +145,8 @@ def test_a_group_without_signal_does_not_train() -> None:
 def test_a_rollout_that_is_too_long_trains_nothing_and_stays_in_the_baseline() -> None:
     group = group_of(("a", 1, 1.0), ("b", 1, 0.0))
     (a, b) = group.rollouts
-    longer = (*b.samples, sample("b", 1, 2, length=6))
-    wide = Group(
-        group_id="g", size=2, rollouts=(a, type(b)(outcome=b.outcome, samples=longer, reward=0.0))
-    )
+    longer = replace(b, samples=(*b.samples, sample("b", 1, 2, length=6)))
+    wide = replace(group, rollouts=(a, longer))
     kept, counts = judged(wide, None, Judgement(tokens_max=5, advantages="mean"))
     assert [(len(r.samples), r.advantage, r.withheld) for r in kept.rollouts] == [
         (1, 0.5, None),
@@ -160,13 +158,9 @@ def test_a_rollout_that_is_too_long_trains_nothing_and_stays_in_the_baseline() -
 
 def test_a_cut_rollout_can_be_left_out_of_the_loss() -> None:
     group = group_of(("a", 1, 1.0))
-    cut = session("a", 1)[0]
-    assert not group.rollouts[0].truncated
-    rollout = type(group.rollouts[0])(
-        outcome=session("a", 1, end_status="truncated")[-1],  # type: ignore[arg-type]
-        samples=(cut,),  # type: ignore[arg-type]
-        reward=1.0,
-    )
-    wide = Group(group_id="g", size=1, rollouts=(rollout,))
-    assert judged(wide, None, Judgement(drop_truncated=True))[1]["truncated"] == 1
-    assert judged(wide, None, Judgement())[0].trainable == 1
+    (rollout,) = group.rollouts
+    assert not rollout.truncated
+    cut = replace(rollout, outcome=outcome("a", end_status="truncated"))
+    group = replace(group, rollouts=(cut,))
+    assert judged(group, None, Judgement(drop_truncated=True))[1]["truncated"] == 1
+    assert judged(group, None, Judgement())[0].trainable == 1

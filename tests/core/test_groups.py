@@ -287,10 +287,8 @@ def test_samples_of_weights_that_were_rolled_back_are_fenced() -> None:
     assert counts == {"fenced": 2}
 
 
-def test_a_group_of_unknown_size_that_nothing_ends_is_named() -> None:
-    groups = Groups(GroupRules())
-    groups.take(sample("a", group_id="g"), (0, 0), 0, 1)
-    assert groups.unsized == "g"
-    groups = Groups(GroupRules(timeout_ms=5))
-    groups.take(sample("a", group_id="g"), (0, 0), 0, 1)
-    assert groups.unsized is None
+def test_a_group_of_unknown_size_is_named_where_its_size_is_needed() -> None:
+    for needed, named in [(True, "g"), (False, None)]:
+        groups = Groups(GroupRules(size_needed=needed))
+        groups.take(sample("a", group_id="g"), (0, 0), 0, 1)
+        assert groups.unsized == named

@@ -17,7 +17,9 @@ import pytest
 from aiokafka import TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, RecordsToDelete
 
+from streams.cli.step_on_log import Step, find_step
 from streams.errors import NoSuchPosition
+from streams.log.kafka import KafkaLog
 from streams.log.kafka_topics import create_topics
 from streams.log.partitioner import partition_of
 from streams.settings import Settings
@@ -251,6 +253,24 @@ def test_reading_begins_at_a_time(settings: Settings) -> None:
             settings, run_id=RUN, batch_rollouts=100, start=start, until_end=True
         ) as batches:
             assert sum(len(batch.rollouts) for batch in batches) == wanted
+
+
+def test_a_step_is_found_again_with_its_samples(settings: Settings) -> None:
+    publish(settings, sessions((f"s{n}" for n in range(30)), samples=2))
+    with subscribe(settings, run_id=RUN, batch_rollouts=10) as batches:
+        for step in range(3):
+            batch = next(batches)
+            batches.commit(step, step, {s.sample_id: {"x": step} for s in batch.samples})
+
+    async def look() -> Step | None:
+        async with KafkaLog(settings) as log:
+            return await find_step(log, settings, 2, RUN)
+
+    found = asyncio.run(look())
+    assert found is not None
+    assert found.sample_ids == [sample.sample_id for sample in batch.samples]
+    assert {*found.samples} == {*found.sample_ids}
+    assert {found.statistics[name]["x"].value for name in found.sample_ids} == {2.0}
 
 
 def test_a_url_names_the_broker(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:

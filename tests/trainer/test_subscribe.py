@@ -213,6 +213,16 @@ def test_groups_that_nothing_would_end_are_an_error(settings: Settings) -> None:
         next(batches)
 
 
+def test_a_group_waits_no_longer_than_a_session_may_live(tmp_path: Path) -> None:
+    settings = Settings(log=str(tmp_path / "log.db"), hard_limit_s=0.3, reward_grace_s=0.2)
+    publish(settings, group("g", 1, 1)[:2])
+    time.sleep(0.7)
+    publish(settings, group("h", 1))
+    taken, batches = all_batches(settings, batch_groups=1)
+    assert [names(b) for b in taken] == [["h-0"]]
+    assert batches.status.dropped == {"timeout": 1}
+
+
 def test_what_is_no_record_is_counted(settings: Settings) -> None:
     publish(settings, [sample("s", run_id=RUN)])
     send(settings, settings.samples_topic, b"k", [Resumed(run_id=RUN, version=1)])
