@@ -107,7 +107,8 @@ class Feed:
         assert self._source is not None, "started"
         settings = self.asked.settings
         with self.changed:
-            positions = self.book.positions(self._source.positions, batches)
+            # Not the source's: it may have read what the book does not have yet.
+            positions = self.book.positions(self.positions, batches)
             above = self.book.ended_above(positions, batches)
         outgoing = Outgoing(
             topic=settings.trained_topic,

@@ -93,11 +93,10 @@ class Shared:
         starts = await self._log.start_positions(self._topic) if fresh else {}
         positions = {p: committed[p][0] if p in committed else starts[p] for p in fresh}
         positions |= {p: before[p] for p in kept}
-        if self._reader is not None:
-            await self._reader.close()
-            self._reader = None
-        if positions:
-            self._reader = await self._log.read(self._topic, positions)
+        reader = await self._log.read(self._topic, positions) if positions else None
+        reader, self._reader = self._reader, reader
+        if reader is not None:
+            await reader.close()
         fetched.lost = set(before) - kept
         fetched.gained = {p: committed[p][1] if p in committed else "" for p in fresh}
         self._known = {p: committed.get(p) for p in now}

@@ -98,15 +98,13 @@ class Alone:
     ) -> bool:
         """In one transaction where the log has them."""
         if isinstance(self._log, SqliteLog):
-            name, position = (self._group, self._topic), positions[0]
+            name = (self._group, self._topic)
+            moved = {name: positions[0]} if positions else {}
+            expected = {name: self._expected} if positions else {}
             await self._log.transact(
-                Transaction(
-                    outgoing=[outgoing],
-                    commits={name: position},
-                    expect_commits={name: self._expected},
-                )
+                Transaction(outgoing=[outgoing], commits=moved, expect_commits=expected)
             )
-            self._expected = position
+            self._expected = moved.get(name, self._expected)
         else:
             await self._log.publish(outgoing)
             try:

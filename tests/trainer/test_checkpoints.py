@@ -71,6 +71,16 @@ def test_several_batches_may_make_one_step_and_one_may_be_committed_alone(
         assert [names(b) for b in batches] == [["g0-0"], ["g2-0"], ["g3-0"]]
 
 
+def test_a_step_without_a_batch_is_told_of_too(settings: Settings) -> None:
+    publish(settings, group("g", 1))
+    with subscribe(settings, run_id=RUN, batch_groups=1) as batches:
+        batches.commit(0, 1)
+        assert names(next(batches)) == ["g-0"]
+        assert batches.current_version == 1
+    (record,) = trained_records(settings)
+    assert (record.step, record.sample_ids) == (0, [])
+
+
 def test_an_open_group_holds_the_position_and_what_overtook_it_is_not_trained_again(
     settings: Settings,
 ) -> None:
