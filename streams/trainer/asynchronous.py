@@ -1,6 +1,6 @@
 """The same subscription for loops that await: `async for batch in batches`.
 
-Invariant: a batch is handed out in the event loop itself, so a wait that was cancelled has taken
+Invariant: a batch is handed out in the event loop itself, so a wait that was cancelled has lost
 none.
 """
 
@@ -16,6 +16,7 @@ import msgspec
 from schemas.record import NOT_GIVEN
 from streams.errors import TooLarge
 from streams.trainer.batches import Batch
+from streams.trainer.filling import has_blobs
 from streams.trainer.subscription import Core, Statistics
 
 _SLICE_S = 0.25
@@ -61,7 +62,11 @@ class AsyncSubscription(Core):
                     except StopIteration:
                         raise StopAsyncIteration from None
                 if batch is not None:
-                    return batch
+                    whole = batch
+                    if has_blobs(batch):
+                        whole = await asyncio.wrap_future(feed.submit(self._filled(batch)))
+                    self._unfilled = None
+                    return whole
                 begun_s = time.monotonic()
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(_SLICE_S):

@@ -25,6 +25,7 @@ from streams.trainer.asking import Asked, Version
 from streams.trainer.batches import Batch
 from streams.trainer.book import Book
 from streams.trainer.feed import Feed
+from streams.trainer.filling import Filler, has_blobs
 from streams.trainer.state import State, from_dict, remember, to_dict
 from streams.trainer.status import Line, Status
 
@@ -52,6 +53,9 @@ class Core:
         self._staleness: tuple[int, int] | None = None
         self._waited: dict[str, float] = {}
         self._line = Line(progress)
+        self._filler = Filler(asked.settings)
+        self._unfilled: Batch | None = None
+        """Taken, and not handed out: whoever waited for its blobs was stopped."""
 
     @property
     def run_epoch(self) -> int:
@@ -173,6 +177,8 @@ class Core:
         """
         feed = self._feed
         assert feed is not None, "begun"
+        if self._unfilled is not None:
+            return self._unfilled
         version = self.current_version
         batch = self._book.next_batch(version)
         if batch is None and feed.error is not None:
@@ -184,8 +190,17 @@ class Core:
         if batch is not None:
             stale = batch.staleness
             self._staleness = (min(stale), max(stale)) if stale else None
+            self._unfilled = batch
             feed.make_room()
         return batch
+
+    async def _filled(self, batch: Batch) -> Batch:
+        """In the feed's thread: what is handed out, whole."""
+        whole, lost = await self._filler.filled(batch)
+        if lost:
+            with self._changing():
+                self._book.dropped["channel"] += lost
+        return whole
 
     def _note_wait(self, begun_s: float) -> None:
         feed, book = self._feed, self._book
@@ -262,7 +277,10 @@ class Subscription(Core):
                     begun_s = time.monotonic()
                     feed.changed.wait(_SLICE_S)
                     self._note_wait(begun_s)
-                return batch
+            if has_blobs(batch):
+                batch = feed.submit(self._filled(batch)).result()
+            self._unfilled = None
+            return batch
         finally:
             self._line.clear()
 

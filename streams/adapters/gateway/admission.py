@@ -50,7 +50,7 @@ class Admission:
     def __init__(self, settings: Settings, log: Log, metrics: Metrics) -> None:
         """Nothing is asked before the first session; never, if no limit is set."""
         self._limit = settings.admission_lag_max
-        self._group = settings.trainer_group.replace("{topic_prefix}", settings.topic_prefix)
+        self._group_of = settings.trainer_group_of
         self._topic = settings.samples_topic
         self._log = log
         self._metrics = metrics
@@ -66,7 +66,7 @@ class Admission:
         """
         if self._limit is None or opened.split == "eval" or opened.session_id in self.invited:
             return
-        group = group_of(self._group, opened.run_id)
+        group = self._group_of(opened.run_id)
         look = await self._looked(group)
         if look is None or look.lag is None:
             self._metrics.count("admitted_lag_unknown")
@@ -138,8 +138,3 @@ class Admission:
             self._metrics.say("admission", None, None, f"group {group}: {error}")
         finally:
             look.asking = None
-
-
-def group_of(pattern: str, run_id: str | None) -> str:
-    """The trainer's consumer group for a run; sessions without a run count as run `none`."""
-    return pattern.replace("{run_id}", run_id or "none")

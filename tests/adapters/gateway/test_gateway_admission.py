@@ -8,7 +8,8 @@ import pytest
 
 from streams.adapters.client import GatewayAway, Turnstream
 from streams.adapters.gateway import admission
-from streams.adapters.gateway.admission import RETRY_AFTER_S, group_of
+from streams.adapters.gateway.admission import RETRY_AFTER_S
+from streams.settings import Settings
 from tests.adapters.gateway.agents import says, user
 from tests.adapters.gateway.world import World, played, until
 
@@ -175,6 +176,7 @@ async def test_whoever_starts_agents_waits_as_long_as_its_patience_lasts(world: 
 
 
 def test_a_group_may_be_that_of_a_run() -> None:
-    assert group_of("trainer", "r1") == "trainer"
-    assert group_of("{run_id}-trainer", "r1") == "r1-trainer"
-    assert group_of("{run_id}-trainer", None) == "none-trainer"
+    assert Settings(trainer_group="trainer").trainer_group_of("r1") == "trainer"
+    of_runs = Settings(trainer_group="{topic_prefix}-{run_id}", topic_prefix="t")
+    assert of_runs.trainer_group_of("r1") == "t-r1"
+    assert of_runs.trainer_group_of(None) == "t-none"
