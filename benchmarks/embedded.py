@@ -5,7 +5,8 @@
 - `turnstream replay` over a log of 10,000 sessions: events read, worked on under two policies and
   compared, on one core.
 - What each profile makes of one realistic session, from the replay's own table: samples, tokens
-  a trainer has to forward, sampled tokens that train.
+  a trainer has to forward, sampled tokens that train, and tokens to forward when what samples
+  begin with stands once (`linearize --packed`), beside the least there can be.
 """
 
 import argparse
@@ -19,11 +20,13 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import Any
 
 from benchmarks.processor_load import turn_values
 from benchmarks.published import events_of
-from benchmarks.workloads import Sizes, appending, compacted
+from benchmarks.workloads import Call, Sizes, appending, compacted
 from schemas import codec
+from schemas.packed import Packed
 from streams.core.policy import PROFILES
 from streams.log.interface import Outgoing
 from streams.log.keys import event_key
@@ -106,7 +109,7 @@ def cell(table: str, row: str) -> int:
 
 
 def profile_cells(folder: Path) -> dict[str, dict[str, list[int]]]:
-    """Samples, tokens forwarded and trained tokens, by profile and drift."""
+    """Samples, tokens forwarded, trained tokens and tokens packed, by profile and drift."""
     cells: dict[str, dict[str, list[int]]] = {profile: {} for profile in PROFILES}
     for drift, every in DRIFTS.items():
         path = folder / "session.jsonl"
@@ -116,7 +119,29 @@ def profile_cells(folder: Path) -> dict[str, dict[str, list[int]]]:
             table, _ = replayed([str(path), "--profile", profile])
             rows = ("samples", "tokens forwarded", "trained")
             cells[profile][drift] = [cell(table, row) for row in rows]
+            cells[profile][drift].append(packed_tokens(path, profile))
     return cells
+
+
+def packed_tokens(path: Path, profile: str) -> int:
+    """Tokens forwarded when what samples share stands once."""
+    command = [sys.executable, "-c", COMMAND, "linearize", "--packed", "--profile", profile]
+    done = subprocess.run([*command, str(path)], capture_output=True, check=True, timeout=900)
+    records = [codec.from_json(line) for line in done.stdout.splitlines()]
+    (tree,) = [record for record in records if isinstance(record, Packed)]
+    return tree.tokens
+
+
+def trie_bound(calls: list[Call]) -> int:
+    """Distinct prefixes of everything that was prompted and sampled."""
+    trie: dict[int, Any] = {}
+    size = 0
+    for call in calls:
+        node = trie
+        for token in (*call.prompt_T.tolist(), *call.output_T.tolist()):
+            size += token not in node
+            node = node.setdefault(token, {})
+    return size
 
 
 def main() -> None:
@@ -144,12 +169,15 @@ def main() -> None:
         told = f"{speed:,.0f} turns per CPU second   aim {AIM_REPLAY:,}"
         print(f"\nreplay of {sessions:,} sessions, {turns:,} turns: {told}")
         cells = profile_cells(folder)
-    print("\nsamples · tokens forwarded · sampled tokens that train (of 8,000)")
-    print(f"{'':<10}" + "".join(f"{drift:>26}" for drift in DRIFTS))
+    print("\nsamples · tokens forwarded · sampled tokens that train (of 8,000) · tokens packed")
+    print(f"{'':<10}" + "".join(f"{drift:>34}" for drift in DRIFTS))
     for profile, row in cells.items():
         shown = [" · ".join(f"{n:,}" for n in row[drift]) for drift in DRIFTS]
-        print(f"{profile:<10}" + "".join(f"{text:>26}" for text in shown))
-    print(json.dumps({**report, "replay_turns_per_cpu_s": speed, "profiles": cells}))
+        print(f"{profile:<10}" + "".join(f"{text:>34}" for text in shown))
+    bounds = {drift: trie_bound(compacted(7, every)) for drift, every in DRIFTS.items()}
+    print(f"{'trie bound':<10}" + "".join(f"{bound:>34,}" for bound in bounds.values()))
+    report |= {"replay_turns_per_cpu_s": speed, "profiles": cells, "trie_bound": bounds}
+    print(json.dumps(report))
 
 
 if __name__ == "__main__":

@@ -32,6 +32,7 @@ from schemas.control import CONTROL_TYPES
 from schemas.dead_letters import DEAD_LETTER_TYPES
 from schemas.events import EVENT_TYPES, Reward, SessionEnded, Turn
 from schemas.json_lines import read_python_spelling, split_fields, too_deep
+from schemas.packed import PACKED_TYPES
 from schemas.record import MAJOR_VERSION, TOKEN_ID_MAX, Floats, Ids, Octets, Record
 from schemas.samples import SAMPLE_TYPES
 from schemas.traces import TRACE_TYPES
@@ -39,7 +40,10 @@ from schemas.trained import TRAINED_TYPES
 
 __all__ = ["BadRecord", "from_json", "from_msgpack", "settled", "to_json", "to_msgpack"]
 
-_ALL = EVENT_TYPES + SAMPLE_TYPES + TRACE_TYPES + DEAD_LETTER_TYPES + TRAINED_TYPES + CONTROL_TYPES
+_ALL = (
+    *(*EVENT_TYPES, *SAMPLE_TYPES, *PACKED_TYPES, *TRACE_TYPES),
+    *(*DEAD_LETTER_TYPES, *TRAINED_TYPES, *CONTROL_TYPES),
+)
 _TYPES: dict[str, type[Record]] = {str(kind.__struct_config__.tag): kind for kind in _ALL}
 _REQUIRED = {
     kind: frozenset(field.name for field in msgspec.structs.fields(kind) if field.required)

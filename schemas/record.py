@@ -34,21 +34,11 @@ Count = Annotated[int, msgspec.Meta(ge=0, le=COUNT_MAX)]
 Split = Literal["train", "eval"]
 
 
-class Record(
-    msgspec.Struct,
-    frozen=True,
-    kw_only=True,
-    omit_defaults=True,
-    eq=False,
-    tag_field="type",
-):
-    """A frozen record; unset fields are left out of both spellings."""
-
-    v: int = MAJOR_VERSION
-    """Major version of the contract; a reader refuses one it does not know."""
+class Compared(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, eq=False):
+    """Equal if type and fields are; arrays compare by content."""
 
     def __eq__(self, other: object) -> bool:
-        """Equal type and fields; arrays compare by content."""
+        """Equal type and fields."""
         if type(other) is not type(self):
             return NotImplemented
         return all(
@@ -59,7 +49,14 @@ class Record(
         """Not equal; msgspec would compare identity otherwise."""
         return not self == other
 
-    __hash__ = None  # type: ignore[assignment]  # records hold arrays; nothing may key on one
+    __hash__ = None  # type: ignore[assignment]  # they hold arrays; nothing may key on one
+
+
+class Record(Compared, frozen=True, kw_only=True, tag_field="type"):
+    """A frozen record; unset fields are left out of both spellings."""
+
+    v: int = MAJOR_VERSION
+    """Major version of the contract; a reader refuses one it does not know."""
 
 
 def _same(left: Any, right: Any) -> bool:

@@ -8,8 +8,11 @@ import msgspec
 
 from schemas import codec
 from schemas.dead_letters import DeadLetter
+from schemas.record import Record
 from streams.cli.offline import run_file
 from streams.cli.policy_options import chosen_rules, policy_options
+from streams.core import packing
+from streams.core.effects import Effects
 
 
 @click.command()
@@ -25,6 +28,11 @@ from streams.cli.policy_options import chosen_rules, policy_options
     "said otherwise), or leave it out, also if it ended and waits for its reward.",
 )
 @click.option(
+    "--packed",
+    is_flag=True,
+    help="Each session's samples as one `packed` line: what several begin with stands once.",
+)
+@click.option(
     "--dead-letters",
     type=click.File("wb", lazy=False),
     metavar="FILE",
@@ -36,6 +44,7 @@ def linearize(
     fork_threshold: int | None,
     default_reward: float | None,
     at_end: str,
+    packed: bool,
     dead_letters: BinaryIO | None,
 ) -> None:
     """Turn events into training samples.
@@ -49,7 +58,7 @@ def linearize(
     out = sys.stdout.buffer
     refused = False
     for _, effects, letters in run_file(file, rules, close_open=at_end == "close"):
-        for record in effects.records():
+        for record in _packed(effects) if packed else effects.records():
             out.write(codec.to_json(record) + b"\n")
         for letter in letters:
             refused = True
@@ -57,6 +66,11 @@ def linearize(
     out.flush()
     if refused:
         sys.exit(1)
+
+
+def _packed(effects: Effects) -> list[Record]:
+    samples = [packing.packed(effects.samples)] if effects.samples else []
+    return [*samples, *effects.records()[len(effects.samples) :]]
 
 
 def _write_letter(letter: DeadLetter, file: BinaryIO | None) -> None:

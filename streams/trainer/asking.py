@@ -41,6 +41,7 @@ class Asked:
     buffer_bytes: int = BUFFER_BYTES
     member_timeout_s: float = MEMBER_TIMEOUT_S
     run_epoch: int = 0
+    packed: bool = False
 
     def __post_init__(self) -> None:
         """Refuse what cannot work."""

@@ -16,7 +16,6 @@ import msgspec
 from schemas.record import NOT_GIVEN
 from streams.errors import TooLarge
 from streams.trainer.batches import Batch
-from streams.trainer.filling import has_blobs
 from streams.trainer.subscription import Core, Statistics
 
 _SLICE_S = 0.25
@@ -63,7 +62,7 @@ class AsyncSubscription(Core):
                         raise StopAsyncIteration from None
                 if batch is not None:
                     whole = batch
-                    if has_blobs(batch):
+                    if self._unready(batch):
                         whole = await asyncio.wrap_future(feed.submit(self._filled(batch)))
                     self._unfilled = None
                     return whole

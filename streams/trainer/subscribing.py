@@ -62,6 +62,9 @@ class Options(TypedDict, total=False):
     tokens_max: int | None
     """Leave out rollouts with a longer sample; they stay in the baseline."""
 
+    packed: bool
+    """Have `batch.packed` made before a batch is handed out, in the subscription's own thread."""
+
     group: str | None
     """Whose positions, usually as TURNSTREAM_TRAINER_GROUP has it; trainers of one group share
     the partitions on Kafka."""
@@ -139,4 +142,5 @@ def _asked(log: str | Path | Settings, options: Options) -> Asked:
         buffer_bytes=options.get("buffer_bytes", BUFFER_BYTES),
         member_timeout_s=options.get("member_timeout", MEMBER_TIMEOUT_S),
         run_epoch=options.get("run_epoch", 0),
+        packed=options.get("packed", False),
     )

@@ -196,11 +196,16 @@ class Core:
 
     async def _filled(self, batch: Batch) -> Batch:
         """In the feed's thread: what is handed out, whole."""
-        whole, lost = await self._filler.filled(batch)
+        whole, lost = await self._filler.filled(batch) if has_blobs(batch) else (batch, 0)
         if lost:
             with self._changing():
                 self._book.dropped["channel"] += lost
+        if self._asked.packed:
+            assert len(whole.packed) == len(whole.rollouts)  # made here, and kept by the batch
         return whole
+
+    def _unready(self, batch: Batch) -> bool:
+        return self._asked.packed or has_blobs(batch)
 
     def _note_wait(self, begun_s: float) -> None:
         feed, book = self._feed, self._book
@@ -277,7 +282,7 @@ class Subscription(Core):
                     begun_s = time.monotonic()
                     feed.changed.wait(_SLICE_S)
                     self._note_wait(begun_s)
-            if has_blobs(batch):
+            if self._unready(batch):
                 batch = feed.submit(self._filled(batch)).result()
             self._unfilled = None
             return batch

@@ -7,6 +7,9 @@ from typing import Any
 
 import pytest
 
+from schemas import codec
+from schemas.packed import Packed
+from streams.core.packing import unpacked
 from tests.cli.command import ANSWER, COMMAND, USER, ended, lines, turn, turnstream
 
 
@@ -28,6 +31,20 @@ def test_a_sample_writes_its_fixed_fields_even_when_they_are_empty() -> None:
     fixed += " session_reward policy revision"
     assert set(fixed.split()) <= set(ran.records[0])
     assert ran.records[0]["reward"] == 0.0
+
+
+def test_packed_is_one_line_a_session_and_unpacks_to_the_samples() -> None:
+    other = turn(turn_id="t2", prompt_ids=[1, 7], output_ids=[8], logprobs=[-0.5])
+    given = lines(turn(), other, ended())
+    plain = turnstream("linearize", "--profile", "lossless", given=given)
+    ran = turnstream("linearize", "--profile", "lossless", "--packed", given=given)
+    tree, outcome = ran.records
+    assert [node["tokens"] for node in tree["nodes"]] == [[1], [2, 3, 4], [7, 8]]
+    assert outcome == plain.records[-1]
+    read = codec.from_json(json.dumps(tree).encode())
+    assert isinstance(read, Packed)
+    samples = [json.loads(codec.to_json(sample)) for sample in unpacked(read)]
+    assert samples == plain.records[:-1]
 
 
 def test_a_file_and_standard_input_give_the_same(tmp_path: Path) -> None:

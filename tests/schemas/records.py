@@ -25,6 +25,7 @@ from schemas.events import (
     Turn,
     TurnUndelivered,
 )
+from schemas.packed import Packed, PackedBranch, PackedNode
 from schemas.record import Floats, Ids, Octets, Record
 from schemas.samples import ChannelBlob, LedgerRow, Sample, SampleRevised, SessionClosed, TurnSpan
 from schemas.traces import Trace, TraceTurn
@@ -227,6 +228,41 @@ FULL: tuple[Record, ...] = (
         lost=5,
         implied_end=True,
     ),
+    Packed(
+        **IDENTITY,
+        nodes=[PackedNode(parent=-1, tokens=ids(1, 2)), PackedNode(parent=0, tokens=ids(3))],
+        branches=[
+            PackedBranch(
+                node=1,
+                sample_id="ab" * 16,
+                index=1,
+                prompt_len=1,
+                loss_mask=[(1, 2)],
+                logprobs=floats(-0.3),
+                reward=0.1,
+                revision=0,
+                logprobs_missing=[(1, 2)],
+                turn_rewards={"t1": 0.3},
+                weight_versions=[(4, 1, 2)],
+                turns=[TurnSpan(turn_id="t1", start=1, end=2, attach="fork", sampling=SAMPLING)],
+                channels={"entropy": CHANNEL},
+                channel_blobs=[ChannelBlob(name="entropy", start=1, end=2, channel=CHANNEL)],
+                channels_missing=1,
+                truncated=True,
+                use_tool=True,
+                ill_formed=True,
+                tool_turns=1,
+                generated=2,
+                trained=1,
+            )
+        ],
+        count=2,
+        session_reward=0.2,
+        policy="seed",
+        rollout_id="run-1:s.1_",
+        reward_payload=text('{"score":0.2}'),
+        end_status="truncated",
+    ),
     Trace(
         **IDENTITY,
         end_status="completed",
@@ -320,6 +356,7 @@ MINIMAL: tuple[Record, ...] = (
         trained=0,
         ledger=[],
     ),
+    Packed(session_id="s", nodes=[], branches=[], count=0, session_reward=None, policy="seed"),
     Trace(session_id="s", end_status="completed", messages=text("[]"), parents=[], turns=[]),
     DeadLetter(code="undecodable", detail=""),
     Trained(run_id="run-1", step=0, weight_version=0, sample_ids=[]),

@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 from schemas.control import Resumed
+from streams.core.packing import unpacked
 from streams.errors import WrongLog
 from streams.settings import Settings
 from streams.trainer import subscribe, subscribe_async
@@ -54,6 +55,24 @@ def test_samples_arrive_as_they_were_sent(settings: Settings) -> None:
     assert batch.rollouts[0].outcome == sent[2]
     assert batch.rollouts[0].places == ((0, 0), (0, 1))
     assert batch.staleness == (1,)
+
+
+def test_packed_rollouts_have_what_their_samples_share_once(settings: Settings) -> None:
+    forked = session("s", 3, run_id=RUN)
+    publish(settings, forked)
+    ((batch,), _) = all_batches(settings, batch_rollouts=1, packed=True)
+    (tree,) = batch.packed
+    assert batch.packed is batch.packed  # made once
+    assert unpacked(tree) == list(batch.samples)
+
+
+def test_siblings_between_two_rewards_are_one_session(settings: Settings) -> None:
+    first, second, closed = session("s", 2, run_id=RUN)
+    newer = revised("s", 0, 9, 4.0)
+    publish(settings, [first, second, closed, newer])
+    ((batch,), _) = all_batches(settings, batch_groups=2, packed=True)
+    assert [sample.session_reward for sample in batch.samples] == [4.0, 1.0]
+    assert [tree.session_reward for tree in batch.packed] == [4.0]
 
 
 def test_a_loop_waits_for_what_is_not_there_yet(settings: Settings) -> None:
