@@ -13,7 +13,7 @@ TRAIN := .venv/train
 # More words for the command of a target, e.g. `make test ARGS="-k tree"`.
 ARGS ?=
 
-.PHONY: help venv demo test test-clients test-train broker check format mutants chaos chaos-variants chaos-embedded chaos-gateway soak bench-core bench-processor bench-embedded bench-gateway lock wheel clean
+.PHONY: help venv demo test test-clients test-train broker check format mutants chaos chaos-variants chaos-embedded chaos-gateway soak bench-core bench-processor bench-embedded bench-environments bench-gateway lock wheel clean
 
 help: ## this list
 	@sed -nE 's/^([a-z-]+):[^#]*## (.*)/\1|\2/p' Makefile | while IFS='|' read -r name text; do \
@@ -120,6 +120,9 @@ bench-gateway: $(READY) ## the gateway beside rllm-model-gateway, a bare proxy a
 
 bench-embedded: $(READY) ## the embedded log beside bare SQLite, replay, and what each profile keeps
 	@$(BIN)/python -m benchmarks.embedded $(ARGS)
+
+bench-environments: $(READY) ## what recording costs an environment, beside the bare one
+	@$(BIN)/python -m benchmarks.environments $(ARGS)
 
 # PyTorch is made for GPUs and brings their libraries. Those it is linked with have to be there for
 # it to load at all; these it loads only when it uses a GPU: a sixth of the download, a quarter of the disk.

@@ -20,7 +20,7 @@ import functools
 import ssl
 import time
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import Any, get_args
 
@@ -36,6 +36,8 @@ from streams.adapters.client_steps import (
     steps_of,
 )
 from streams.adapters.client_weights import WeightCalls
+from streams.adapters.judgers.asking import case_for, end_of
+from streams.adapters.judgers.judging import Case, Judging, Verdict
 from streams.adapters.what_to_set import for_sdks
 
 __all__ = ["AsyncSession", "ControlRefused", "GatewayAway", "Session", "Turnstream"]
@@ -162,6 +164,7 @@ class Opening:
             GatewayAway: no answer in time.
         """
         self._session = Session(self._gateway, self._gateway.run(self._steps()))
+        self._session.metadata = self._opened.get("metadata") or {}
         return self._session
 
     def __exit__(
@@ -184,6 +187,7 @@ class Opening:
         """Open it; raises what `with` does."""
         opened = await self._gateway.run_async(self._steps())
         self._async_session = AsyncSession(self._gateway, opened)
+        self._async_session.metadata = self._opened.get("metadata") or {}
         return self._async_session
 
     async def __aexit__(
@@ -221,6 +225,8 @@ class _Known:
         """For an OpenAI client, with the key."""
         self.base_url_with_key: str = opened["base_url_with_key"]
         """For an agent that cannot be given a key."""
+        self.metadata: Mapping[str, Any] = {}
+        """What it was opened with; judgers find the ground truth in it."""
         self.ended = False
         """Whether `end` was called."""
 
@@ -259,6 +265,15 @@ class _Known:
         body["end_status"] = status
         ask = self._ask("/end", body)
         return steps_of(ask, patience_s or self._gateway.patience_s)
+
+    def _case(self, messages: Sequence[Any], tools: Sequence[Any], known: dict[str, Any]) -> Case:
+        turns = known.get("calls", 0)
+        return case_for(self.session_id, messages, tools, turns=turns, metadata=self.metadata)
+
+    def _judged(self, verdict: Verdict) -> Steps:
+        if verdict.reward is not None:
+            return self._rewarding(verdict.reward, None, True)
+        return self._ending(*end_of(verdict))
 
     def _leaving(self, error: BaseException | None) -> Steps | None:
         """How the session ends by the end of its block; None if it has ended before."""
@@ -307,6 +322,21 @@ class Session(_Known):
         self._gateway.run(self._ending(status, {"reward": reward, **fields}))
         self.ended = True
 
+    def judge(
+        self, judging: Judging, messages: Sequence[Any], *, tools: Sequence[Any] = ()
+    ) -> Verdict:
+        """Ask judgers: their score is the reward; a rejection or an error of theirs the end.
+
+        Args:
+            judging: The judgers.
+            messages: The conversation, its last message the answer.
+            tools: What the model could call.
+        """
+        verdict = judging.judge_now(self._case(messages, tools, self.state()))
+        self._gateway.run(self._judged(verdict))
+        self.ended = verdict.reward is None
+        return verdict
+
     def state(self) -> dict[str, Any]:
         """What the gateway knows of it: calls, turns under way."""
         return self._gateway.run(self._looking())
@@ -327,6 +357,15 @@ class AsyncSession(_Known):
         """End the session now."""
         await self._gateway.run_async(self._ending(status, {"reward": reward, **fields}))
         self.ended = True
+
+    async def judge(
+        self, judging: Judging, messages: Sequence[Any], *, tools: Sequence[Any] = ()
+    ) -> Verdict:
+        """Ask judgers, before anything of the session is torn down."""
+        verdict = await judging.judge(self._case(messages, tools, await self.state()))
+        await self._gateway.run_async(self._judged(verdict))
+        self.ended = verdict.reward is None
+        return verdict
 
     async def state(self) -> dict[str, Any]:
         """What the gateway knows of it."""

@@ -20,6 +20,7 @@ COMMANDS = {
     "dead-letters": "streams.cli.dead_letters",
     "gateway": "streams.cli.gateway",
     "processor": "streams.cli.processor",
+    "judge": "streams.cli.judge",
     "health": "streams.cli.health",
     "doctor": "streams.cli.doctor",
 }

@@ -32,6 +32,7 @@ __all__ = [
     "NULL",
     "MustReset",
     "NotRecorded",
+    "Null",
     "Options",
     "Record",
     "RecordedAsync",

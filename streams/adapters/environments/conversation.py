@@ -28,8 +28,11 @@ from streams.core.content import Message, message_from
 from streams.core.delta import prompt_hash
 from streams.core.plain_values import plain
 
-_BASES_HELD = 8
-"""Newest turns that a call may go on from; sub-agents that take turns need a few."""
+_BASES_FEW, _BASES_MOST = 8, 1_000
+"""Newest turns that a call may go on from: a few for agents that take turns, and many where the
+log is behind, so that there is one that it has."""
+_BASE_IDS_MOST = 1_000_000
+"""Ids that are held for more than a few of them."""
 _NO_IDS = np.empty(0, np.int32)
 
 
@@ -118,7 +121,8 @@ class Conversation:
         """An observation that no turn has in its prompt yet."""
         self.whole = False
         """Whether that is a whole prompt by itself, not what comes behind the path."""
-        self.told: deque[Told] = deque(maxlen=_BASES_HELD)
+        self.told: deque[Told] = deque()
+        self._ids_held = 0
         self._tools: dict[str, Handed] = {}
 
     @property
@@ -142,7 +146,7 @@ class Conversation:
         self.path, self.seen, self.whole = list(place.path), list(place.seen), place.whole
         told = place.told
         if told is not None:
-            self.told.append(Told(told.turn_id, self.path, len(self.path), told.ids, told.handed))
+            self._hold(Told(told.turn_id, self.path, len(self.path), told.ids, told.handed))
 
     def step(self, action: Message) -> Drawn:
         """A step whose action no model call was told for: everything so far led to it."""
@@ -193,9 +197,17 @@ class Conversation:
             self.path = self.path[: drawn.before] + whole
         self.seen = []
         ids = np.concatenate([drawn.prompt_ids, drawn.output_ids])
-        self.told.append(Told(event.turn_id, self.path, len(self.path), ids, handed))
+        self._hold(Told(event.turn_id, self.path, len(self.path), ids, handed))
         if event.tools and event.tools_digest:
             self._tools[event.tools_digest] = handed
+
+    def _hold(self, told: Told) -> None:
+        self.told.append(told)
+        self._ids_held += told.ids.size
+        while len(self.told) > _BASES_FEW and (
+            len(self.told) > _BASES_MOST or self._ids_held > _BASE_IDS_MOST
+        ):
+            self._ids_held -= self.told.popleft().ids.size
 
     def _base(self, drawn: Drawn) -> tuple[Told | None, int, int]:
         """The turn that shares most with the call, and how much of it."""

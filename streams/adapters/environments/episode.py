@@ -212,7 +212,8 @@ class Episode:
             if self.over is not None or self._source != self._recorder.source:
                 return []
             try:
-                if reward is None and told.get("accepted", True):
+                unjudged = self._options.judging is None and told.get("accepted", True)
+                if reward is None and unjudged:
                     reward = self._options.worth(self.record, self._metrics)
                 if isinstance(reward, dict) and self._branches:
                     reward = {**reward, "branches": self._branches}

@@ -1,0 +1,220 @@
+"""Judges sessions that have ended and wait for their reward: a consumer of the turns like others.
+
+    turns ──► a session ends, its reward pending ──► judgers ──► `reward`, final ──► turns
+
+The reward's id is made of the consumer's name, so a session that is judged twice, after a crash
+or by two processes, is rewarded once. What a judger rejects gets a reward that is none: the
+session closes with an outcome and no sample. What a judger fails at is said and left waiting: put
+right and started again within the grace for rewards, the consumer judges it then.
+
+Invariant: the group's position is never behind a session that is still to be judged.
+"""
+
+import asyncio
+import contextlib
+import time
+from collections import Counter, OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from schemas import codec
+from schemas.bad_record import BadRecord
+from schemas.events import Event, Purge, Reward, SessionExpired
+from streams.adapters.judgers.cases import case_of
+from streams.adapters.judgers.judging import Judging, Verdict
+from streams.core.session import apply
+from streams.core.state import ClosedSession, OpenSession, Rules
+from streams.errors import LogAway
+from streams.log.interface import Entry, Log, Outgoing
+from streams.log.keys import event_key
+from streams.settings import Settings
+
+CONCURRENCY = 16
+ATTEMPTS = 3
+"""At a session whose judger says that trying again may help."""
+_WAIT_S = 0.5
+_COMMIT_S = 2.0
+_RETRY_S = (0.5, 8.0)
+_DONE_HELD = 100_000
+"""Sessions that were judged and may still be spoken of."""
+
+Say = Callable[[str, Verdict], None]
+
+
+@dataclass(slots=True)
+class _Open:
+    state: OpenSession
+    partition: int
+    heard_ms: int
+
+
+@dataclass
+class JudgingConsumer:
+    """One process that judges; a second one of the same name adds nothing but its work."""
+
+    settings: Settings
+    log: Log
+    judging: Judging
+    name: str = "judge"
+    say: Say = lambda _session_id, _verdict: None
+    counts: Counter[str] = field(default_factory=Counter)
+
+    def __post_init__(self) -> None:
+        """Nothing is read yet."""
+        self._group = f"{self.settings.topic_prefix}-judge-{self.name}"
+        self._topic = self.settings.turns_topic
+        self._rules = Rules()
+        self._open: dict[str, _Open] = {}
+        self._waiting: dict[str, tuple[int, int]] = {}
+        """Sessions that are judged now or could not be: partition and first position."""
+        self._done: OrderedDict[str, None] = OrderedDict()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._slots = asyncio.Semaphore(CONCURRENCY)
+        self._newest_ms: Counter[int] = Counter()
+
+    async def run(self, stop: asyncio.Event, *, once: bool = False) -> None:
+        """Judge until told to stop; `once`: until what stands in the log now is judged.
+
+        Raises:
+            LogError: what trying again would not mend.
+        """
+        starts = await self.log.start_positions(self._topic)
+        committed = await self.log.committed(self._group, self._topic)
+        positions = {at: max(start, committed.get(at, start)) for at, start in starts.items()}
+        ends = await self.log.end_positions(self._topic)
+        reader = await self.log.read(self._topic, positions)
+        try:
+            committed_s = time.monotonic()
+            while not stop.is_set():
+                batch = await reader.next_batch(_WAIT_S)
+                for entry in batch:
+                    self._take(entry)
+                self._raise_failures()
+                if time.monotonic() - committed_s > _COMMIT_S:
+                    await self._commit(reader.positions)
+                    committed_s = time.monotonic()
+                if once and all(reader.positions.get(at, 0) >= end for at, end in ends.items()):
+                    await asyncio.gather(*self._tasks)
+                    break
+            await self._commit(reader.positions)
+        finally:
+            for task in self._tasks:
+                task.cancel()
+            await reader.close()
+
+    def _take(self, entry: Entry) -> None:
+        partition, offset = entry.position.partition, entry.position.offset
+        self._newest_ms[partition] = max(self._newest_ms[partition], entry.timestamp_ms)
+        try:
+            event = codec.from_msgpack(entry.value or b"")
+        except BadRecord:
+            return  # the processor makes a dead letter of it
+        if not isinstance(event, Event) or isinstance(event, Purge):
+            return
+        session_id = event.session_id
+        if session_id in self._done:
+            return
+        if session_id in self._waiting:
+            given = isinstance(event, Reward) and event.final and event.turn_id is None
+            if given or isinstance(event, SessionExpired):
+                self._over(session_id)  # closed, by us or without us
+            return
+        held = self._open.pop(session_id, None)
+        state, _ = apply(held.state if held else None, event, offset, self._rules)
+        if isinstance(state, ClosedSession):
+            self._over(session_id)
+        elif state is not None and state.ended is not None:
+            self._waiting[session_id] = partition, state.first
+            self._tasks.add(task := asyncio.ensure_future(self._judge(state)))
+            task.add_done_callback(self._finished)
+        elif state is not None:
+            self._open[session_id] = _Open(state, partition, entry.timestamp_ms)
+
+    async def _judge(self, session: OpenSession) -> None:
+        case = case_of(session)
+        session_id = session.session_id
+        session.tree.clear()
+        wait_s, most_s = _RETRY_S
+        async with self._slots:
+            for attempt in range(1, ATTEMPTS + 1):
+                verdict = await self.judging.judge(case)
+                if verdict.error is None or not verdict.error.retryable or attempt == ATTEMPTS:
+                    break
+                self.counts["retries"] += 1
+                await asyncio.sleep(wait_s)
+                wait_s = min(2 * wait_s, most_s)
+        self.say(session_id, verdict)
+        if verdict.error is not None:
+            self.counts["failed"] += 1
+            return
+        await self._publish(session_id, verdict)
+        self.counts["judged" if verdict.accepted else "rejected"] += 1
+        self._over(session_id)
+
+    def _over(self, session_id: str) -> None:
+        self._waiting.pop(session_id, None)
+        self._done[session_id] = None
+        while len(self._done) > _DONE_HELD:
+            self._done.popitem(last=False)
+
+    async def _publish(self, session_id: str, verdict: Verdict) -> None:
+        reward = Reward(
+            session_id=session_id,
+            reward_id=f"judge:{self.name}",
+            reward=verdict.reward,
+            reward_invalid=verdict.reward is None,
+        )
+        value = codec.to_msgpack(reward)
+        codec.from_msgpack(value)  # every check of a reader's
+        wait_s, most_s = _RETRY_S
+        while True:
+            try:
+                await self.log.publish(
+                    Outgoing(
+                        topic=self._topic,
+                        key=event_key(session_id),
+                        value=value,
+                        session_id=session_id,
+                    )
+                )
+            except LogAway:
+                # Told twice it is the same reward, so trying again cannot hurt.
+                self.counts["repeated"] += 1
+                await asyncio.sleep(wait_s)
+                wait_s = min(2 * wait_s, most_s)
+            else:
+                return
+
+    def _finished(self, task: "asyncio.Task[None]") -> None:
+        if task.cancelled() or task.exception() is None:
+            self._tasks.discard(task)
+
+    def _raise_failures(self) -> None:
+        for task in [task for task in self._tasks if task.done()]:
+            self._tasks.discard(task)
+            task.result()
+
+    async def _commit(self, positions: dict[int, int]) -> None:
+        """Everything before the first session that is still open or to be judged is done."""
+        hard_ms = int(self.settings.hard_limit_s * 1000)
+        for session_id, held in list(self._open.items()):
+            if self._newest_ms[held.partition] - held.heard_ms > hard_ms:
+                del self._open[session_id]  # the processor lets go of it as well
+        firsts = [(held.partition, held.state.first) for held in self._open.values()]
+        needed = dict(positions)
+        for partition, first in [*firsts, *self._waiting.values()]:
+            needed[partition] = min(needed[partition], first)
+        with contextlib.suppress(LogAway):  # the next one says the same
+            await self.log.commit(self._group, self._topic, needed)
+
+
+def told(session_id: str, verdict: Verdict) -> str:
+    """A verdict as one line for a person."""
+    error: Any = verdict.error
+    if error is not None:
+        again = "; trying again may help" if error.retryable else ""
+        return f"failed    {session_id}  {error.category}: {error.message}{again}"
+    if not verdict.accepted or verdict.reward is None:
+        return f"rejected  {session_id}"
+    return f"judged    {session_id}  {verdict.reward['score']:g}"

@@ -1,0 +1,288 @@
+"""Judgers at work: in a wrapped environment, through the client, and as a consumer of their own."""
+
+import asyncio
+import json
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import openai
+import pytest
+
+from schemas.events import SessionEnded
+from streams.adapters.client import Turnstream
+from streams.adapters.environments import recorded
+from streams.adapters.judgers.consumer import JudgingConsumer
+from streams.adapters.judgers.evaluation import Evaluation, evaluated
+from streams.adapters.judgers.judging import Case, Judging
+from streams.core.content import text_of
+from streams.log.sqlite import SqliteLog
+from tests.adapters.environments.test_model_calls import Model
+from tests.adapters.environments.toys import Chat, Walk, said
+from tests.adapters.environments.world import SECONDS_MAX, World
+from tests.cli.command import COMMAND
+from tests.cli.up_process import Up, up
+
+JUDGERS = """
+import time
+from streams.core.content import text_of
+
+def exact(case):
+    print("not for the terminal's reader", end="")
+    if case.metadata.get("raise"):
+        raise KeyError("no ground truth")
+    if case.metadata.get("reject"):
+        return None
+    right = text_of(case.final_message) == case.metadata["answer"]
+    return {"score": float(right), "turns": case.turns}
+
+def short(case):
+    return len(case.messages)
+
+number = 7
+"""
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    return World(tmp_path)
+
+
+def exact(case: Case) -> dict[str, Any] | None:
+    if case.metadata.get("reject"):
+        return None
+    score = float(text_of(case.final_message) == case.metadata["answer"])
+    return {"score": score, "turns": case.turns, "length": len(case.messages)}
+
+
+def test_a_wrapped_environment_asks_its_judgers_before_the_end_is_told(world: World) -> None:
+    def played(metadata: dict[str, Any], **options: Any) -> Any:
+        env = recorded(Walk(1), recorder, fields={"metadata": metadata}, **options)
+        env.reset()
+        env.turn(**Model().answer([{"role": "user", "content": "2 + 2?"}]), tools=[{"name": "x"}])
+        env.step(1)
+        return env
+
+    with world.recorder() as recorder:
+        judging = Judging(exact)
+        played({"answer": "answer 1"}, judging=judging)
+        played({"answer": "another"}, judging=judging)
+        played({"reject": True}, judging=judging)
+        played({}, judging=judging)  # no ground truth: the judger raises
+    ends = [told.ended for told in world.told().values()]
+    assert [end.end_status for end in ends] == ["completed", "completed", "rejected", "error"]
+    assert ends[0].reward == {"score": 1.0, "turns": 1, "length": 2}
+    assert (ends[2].accepted, ends[2].reward) == (False, None)
+    reason = ends[3].reason
+    assert reason is not None
+    assert (reason.stage, reason.category, reason.type) == ("judger", "raised", "KeyError")
+    outcomes, samples = world.processed(4)
+    assert [one.reward for one in outcomes.values()] == [1.0, 0.0, None, None]
+    assert [one.accepted for one in outcomes.values()] == [True, True, False, True]
+    assert [sample.reward for sample in samples] == [1.0, 0.0]
+
+
+def test_an_awaited_environment_asks_them_too(world: World) -> None:
+    async def work() -> None:
+        env = recorded(Chat(turns=2), recorder, judging=Judging(lambda case: len(case.messages)))
+        step = await env.reset()
+        while not step.last():
+            step = await env.step(said("on"))
+
+    with world.recorder() as recorder:
+        asyncio.run(work())
+    assert world.only().ended.reward == {"score": 5.0}  # three observations and two answers
+
+
+@pytest.fixture(scope="module")
+def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
+    with up(tmp_path_factory.mktemp("gateway")) as running:
+        yield running
+
+
+def asked(session: Any) -> list[Any]:
+    messages: list[Any] = [{"role": "user", "content": "Who are you?"}]
+    with openai.OpenAI(base_url=session.base_url_with_key, api_key="none") as sdk:
+        answer = sdk.chat.completions.create(model="m", messages=messages)
+    return [*messages, answer.choices[0].message]
+
+
+def test_the_client_asks_judgers_before_the_session_is_torn_down(gateway: Up) -> None:
+    turnstream = Turnstream(gateway.url, gateway.control_key)
+
+    def judge(case: Case) -> dict[str, Any]:
+        assert case.final_message is not None
+        return {"score": float("engine" in text_of(case.final_message)), "seen": case.turns}
+
+    with turnstream.session(metadata={"answer": "x"}) as session:
+        verdict = session.judge(Judging(judge), asked(session))
+    assert verdict.reward == {"score": 1.0, "seen": 1}
+    closed = gateway.closed(session.session_id)
+    assert (closed.end_status, closed.reward, closed.trained > 0) == ("completed", 1.0, True)
+    assert json.loads(bytes(closed.reward_payload)) == {"score": 1.0, "seen": 1}
+
+
+@pytest.mark.parametrize(
+    ("metadata", "status", "stage"),
+    [({"reject": 1}, "rejected", "judger"), ({}, "error", "judger")],
+)
+def test_a_rejection_or_an_error_of_a_judger_ends_the_clients_session(
+    gateway: Up, metadata: dict[str, Any], status: str, stage: str
+) -> None:
+    async def work() -> str:
+        turnstream = Turnstream(gateway.url, gateway.control_key)
+        async with turnstream.session(metadata=metadata or None) as session:
+            messages = await asyncio.to_thread(asked, session)
+            await session.judge(Judging(exact), messages)
+        return session.session_id
+
+    session_id = asyncio.run(work())
+    (ended,) = [e for e in gateway.events(session_id) if isinstance(e, SessionEnded)]
+    assert (ended.end_status, ended.reason and ended.reason.stage) == (status, stage)
+    closed = gateway.closed(session_id)
+    assert (closed.end_status, closed.sample_ids, closed.trained) == (status, [], 0)
+
+
+def played_pending(world: World, *metadata: dict[str, Any], split: str = "train") -> None:
+    """Sessions that ended and wait for their reward."""
+    with world.recorder() as recorder:
+        for given in metadata:
+            fields = {"metadata": given, "split": split}
+            env = recorded(Walk(1), recorder, fields=fields, score=None)
+            env.reset()
+            env.turn(**Model().answer([{"role": "user", "content": "2 + 2?"}]))
+            env.step(1)
+
+
+def judged(world: World, judging: Judging, seconds: float | None = None) -> dict[str, int]:
+    async def work() -> dict[str, int]:
+        async with SqliteLog(world.path, world.settings) as log:
+            consumer, stop = JudgingConsumer(world.settings, log, judging), asyncio.Event()
+            running = asyncio.ensure_future(consumer.run(stop, once=seconds is None))
+            if seconds is not None:
+                await asyncio.sleep(seconds)
+                stop.set()
+            await asyncio.wait_for(running, SECONDS_MAX)
+            return dict(consumer.counts)
+
+    return asyncio.run(work())
+
+
+def test_a_consumer_judges_what_ended_and_waits_and_each_of_it_once(world: World) -> None:
+    played_pending(world, {"answer": "answer 1"}, {"answer": "another"}, {"reject": True})
+    with world.recorder() as recorder:  # has its reward; nobody asks
+        env = recorded(Walk(1), recorder)
+        env.reset()
+        env.step(1)
+    assert judged(world, Judging(exact)) == {"judged": 2, "rejected": 1}
+    outcomes, samples = world.processed(4)
+    rewards = [(one.end_status, one.reward, one.withheld) for one in outcomes.values()]
+    assert sorted(rewards, key=str) == [
+        ("completed", -0.0, None),
+        ("completed", 0.0, None),
+        ("completed", 1.0, None),
+        ("completed", None, "no_reward"),
+    ]
+    assert sorted(sample.reward or 0 for sample in samples) == [0.0, 1.0]
+    # Once more, from the same place: nothing is new, and nothing would change.
+    assert judged(world, Judging(lambda _: 99.0)) == {}
+    assert world.letters() == []
+
+
+def test_what_a_judger_failed_at_is_judged_when_it_is_put_right(world: World) -> None:
+    played_pending(world, {"answer": "answer 1"}, {"nothing": 1})
+    assert judged(world, Judging(exact)) == {"judged": 1, "failed": 1}
+    assert judged(world, Judging(lambda _: 0.5)) == {"judged": 1}
+    outcomes, _ = world.processed(2)
+    assert [one.reward for one in outcomes.values()] == [1.0, 0.5]
+
+
+def test_a_judger_that_may_do_better_is_asked_again(world: World) -> None:
+    asked_s: list[float] = []
+
+    async def slow_at_first(case: Case) -> float:
+        asked_s.append(time.monotonic())
+        await asyncio.sleep(60 if len(asked_s) == 1 else 0)
+        return 1.0
+
+    played_pending(world, {})
+    assert judged(world, Judging(slow_at_first, timeout_s=0.2)) == {"retries": 1, "judged": 1}
+    assert len(asked_s) == 2
+
+
+def test_an_open_session_is_not_left_behind_by_a_restart(world: World) -> None:
+    with world.recorder() as recorder:
+        env = recorded(Walk(2), recorder, score=None, fields={"metadata": {"answer": "answer 1"}})
+        env.reset()
+        env.turn(**Model().answer([{"role": "user", "content": "2 + 2?"}]))
+        assert judged(world, Judging(exact), seconds=1.0) == {}
+        env.step(1)
+        env.end("completed")
+    assert judged(world, Judging(exact)) == {"judged": 1}
+    outcomes, _ = world.processed(1)
+    (outcome,) = outcomes.values()
+    assert (outcome.reward, outcome.turns) == (1.0, 1)
+
+
+def test_eval_sessions_that_failed_are_counted(world: World) -> None:
+    right, wrong = {"answer": "answer 1"}, {"answer": "no"}
+    played_pending(world, right, right, right, right, split="eval")
+    with world.recorder() as recorder:
+        for status in ("error", "rejected"):
+            env = recorded(Walk(1), recorder, fields={"split": "eval", "metadata": wrong})
+            env.reset()
+            env.end(status)
+    judged(world, Judging(exact))
+    outcomes, samples = world.processed(6)
+    assert evaluated(outcomes.values()) == Evaluation(6, 2, 4 / 6)
+    assert samples == []  # eval sessions give none
+
+
+def command(world: World, *arguments: str) -> "subprocess.CompletedProcess[str]":
+    folder = world.path.parent
+    (folder / "my_judgers.py").write_text(JUDGERS)
+    return subprocess.run(
+        [COMMAND, "judge", *arguments, "--log", str(world.path), "--once"],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=SECONDS_MAX,
+        check=False,
+    )
+
+
+def test_the_command_judges_with_functions_of_ones_own(world: World) -> None:
+    played_pending(world, {"answer": "answer 1"}, {"raise": 1}, {"reject": 1})
+    first, second, third = world.told()
+    ran = command(world, "my_judgers:exact", "my_judgers:short=0.25", "--name", "mine")
+    assert ran.returncode == 1
+    assert f"judged    {first}  1.5" in ran.stdout
+    assert f"rejected  {third}" in ran.stdout
+    assert ran.stderr.splitlines() == [
+        f"failed    {second}  raised: exact: 'no ground truth'",
+    ]
+    outcomes, _ = world.processed(2)
+    payload = json.loads(bytes(outcomes[first].reward_payload))
+    assert payload == {"score": 1.5, "exact": {"score": 1.0, "turns": 1}, "short": {"score": 2.0}}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["nowhere:exact"], "nowhere:exact: No module named 'nowhere'; give MODULE:FUNCTION"),
+        (["my_judgers:none"], "has no attribute 'none'"),
+        (["my_judgers:number"], "my_judgers:number is a int, no function"),
+        (["my_judgers:exact=much"], "the weight is no number"),
+        (["my_judgers:exact", "my_judgers:exact"], "each with a name of its own"),
+        (["my_judgers:exact", "--timeout", "0"], "give seconds above 0"),
+    ],
+)
+def test_what_cannot_be_judged_with_is_one_line(
+    world: World, arguments: list[str], words: str
+) -> None:
+    ran = command(world, *arguments)
+    assert (ran.returncode, ran.stdout) == (1, "")
+    (line,) = ran.stderr.splitlines()
+    assert words in line

@@ -1,0 +1,209 @@
+"""Wrapped environments on a real broker, with real workers: ends, outages, and a kill."""
+
+import asyncio
+import dataclasses
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from schemas import codec
+from schemas.record import Record
+from schemas.samples import Sample, SessionClosed
+from streams.adapters.environments import NotRecorded, Recorder, recorded
+from streams.adapters.judgers.consumer import JudgingConsumer
+from streams.adapters.judgers.judging import Judging
+from streams.log.kafka import KafkaLog
+from streams.log.kafka_topics import create_topics
+from streams.settings import Settings
+from tests.adapters.environments.test_model_calls import Model
+from tests.adapters.environments.toys import Chat, ToyError, Walk, said
+from tests.adapters.environments.world import Told
+from tests.kafka.broker import Broker
+from tests.kafka.test_processor import worker
+
+SECONDS_MAX = 150.0
+CHILD = """
+import sys, time
+from streams.adapters.environments import Recorder, recorded
+from streams.settings import Settings
+from tests.adapters.environments.toys import Walk
+
+settings = Settings(bootstrap_servers=sys.argv[1], topic_prefix=sys.argv[2])
+env = recorded(Walk(8), Recorder(settings))
+env.reset()
+env.step(1)
+env.step(1)
+print(env.session_id, flush=True)
+time.sleep(120)
+"""
+
+
+@pytest.fixture
+def own_broker(tmp_path: Path) -> Iterator[Broker]:
+    with Broker(tmp_path / "broker") as running:
+        yield running
+
+
+async def records(settings: Settings, topic: str) -> list[Record]:
+    async with KafkaLog(settings) as log:
+        ends = await log.end_positions(topic)
+        reader = await log.read(topic, await log.start_positions(topic))
+        found: list[Record] = []
+        while any(reader.positions[at] < end for at, end in ends.items()):
+            batch = await reader.next_batch(1.0)
+            found += [codec.from_msgpack(entry.value or b"") for entry in batch]
+        await reader.close()
+    return found
+
+
+def told(settings: Settings) -> dict[str, Told]:
+    sessions: dict[str, Told] = {}
+    for event in asyncio.run(records(settings, settings.turns_topic)):
+        session_id = getattr(event, "session_id", "")
+        sessions.setdefault(session_id, Told([])).events.append(event)
+    return sessions
+
+
+def closed(settings: Settings, count: int) -> tuple[dict[str, SessionClosed], list[Sample]]:
+    """Outcomes and samples once the workers have closed so many sessions."""
+    deadline_s = time.monotonic() + SECONDS_MAX
+    while True:
+        found = asyncio.run(records(settings, settings.samples_topic))
+        outcomes = {one.session_id: one for one in found if isinstance(one, SessionClosed)}
+        if len(outcomes) >= count:
+            return outcomes, [one for one in found if isinstance(one, Sample)]
+        assert time.monotonic() < deadline_s, outcomes
+        time.sleep(0.5)
+
+
+def test_every_way_to_end_is_one_outcome_on_kafka(settings: Settings, tmp_path: Path) -> None:
+    quick = dataclasses.replace(
+        settings, metrics_port=0, idle_limit_s=20.0, processor_sweep_interval_s=0.5
+    )
+
+    def play(recorder: Recorder) -> dict[str, str]:
+        ends: dict[str, str] = {}
+        env = recorded(Walk(2), recorder, fields={"group_id": "g"})
+        for status in ("completed", "interrupted", "error", "closed"):
+            env.reset()
+            ends[env.session_id] = status
+            env.turn(**Model().answer([{"role": "user", "content": "hi"}]))
+            env.step(1)
+            if status == "completed":
+                env.step(1)
+            elif status == "error":
+                with pytest.raises(ToyError):
+                    env.step(9)
+        env.close()
+        return ends
+
+    async def cancelled(recorder: Recorder) -> str:
+        env = recorded(Chat(slow_s=60.0), recorder)
+        await env.reset()
+        task = asyncio.create_task(env.step(said("on")))
+        await asyncio.sleep(0.1)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        return str(env.session_id)
+
+    with worker(quick, tmp_path / "one.log"), worker(quick, tmp_path / "two.log"):
+        child = subprocess.Popen(
+            [sys.executable, "-c", CHILD, quick.bootstrap_servers, quick.topic_prefix],
+            env={"PYTHONPATH": str(Path(__file__).resolve().parents[2])},
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        try:
+            assert child.stdout is not None
+            killed = child.stdout.readline().strip()
+        finally:
+            child.send_signal(signal.SIGKILL)
+            child.communicate(timeout=SECONDS_MAX)
+        with Recorder(quick) as recorder:
+            ends = play(recorder)
+            ends[asyncio.run(cancelled(recorder))] = "cancelled"
+        ends[killed] = "expired"
+        outcomes, samples = closed(quick, 6)
+    assert {name: one.end_status for name, one in outcomes.items()} == ends
+    assert (outcomes[killed].turns, outcomes[killed].withheld) == (2, "status")
+    # Only the completed one trains: its model call; the step after it drew no token.
+    (sample,) = samples
+    assert (sample.trained, sample.group_id, sample.reward) == (3, "g", -1.0)
+    events = told(quick)
+    assert all(events[name].kinds.count("session_ended") == 1 for name in ends if name != killed)
+
+
+def test_fifty_environments_and_a_judger_on_kafka(settings: Settings, tmp_path: Path) -> None:
+    quick = dataclasses.replace(settings, metrics_port=0)
+
+    async def one(recorder: Recorder, number: int) -> None:
+        fields = {"task_id": f"env{number}", "metadata": {"answer": number}}
+        async with recorded(Chat(turns=3), recorder, fields=fields, score=None) as env:
+            step = await env.reset()
+            while not step.last():
+                await env.turn(**Model().answer([{"role": "user", "content": f"env{number}"}]))
+                step = await env.step(said("on"))
+
+    async def work() -> dict[str, int]:
+        with Recorder(quick) as recorder:
+            await asyncio.gather(*(one(recorder, number) for number in range(50)))
+        async with KafkaLog(quick) as log:
+            judging = Judging(lambda case: float(case.metadata["answer"]))
+            consumer = JudgingConsumer(quick, log, judging)
+            await consumer.run(asyncio.Event(), once=True)
+            return dict(consumer.counts)
+
+    with worker(quick, tmp_path / "worker.log"):
+        assert asyncio.run(asyncio.wait_for(work(), SECONDS_MAX)) == {"judged": 50}
+        outcomes, samples = closed(quick, 50)
+    assert len(outcomes) == 50
+    for outcome in outcomes.values():
+        assert outcome.task_id == f"env{int(outcome.reward or 0)}"
+        assert (outcome.turns, outcome.gaps, outcome.refused) == (3, 0, 0)
+    assert {sample.session_id for sample in samples} == set(outcomes)
+
+
+def test_a_broker_that_is_killed_masks_nothing_and_gets_the_ends_when_it_is_back(
+    own_broker: Broker,
+) -> None:
+    settings = Settings(
+        bootstrap_servers=own_broker.bootstrap_servers,
+        partitions=2,
+        publish_timeout_s=4.0,
+        request_timeout_s=4.0,
+    )
+    asyncio.run(create_topics(settings))
+    with Recorder(settings, patience_s=5.0) as recorder:
+        raising, closing, going_on = (recorded(Walk(8), recorder) for _ in range(3))
+        for env in (raising, closing, going_on):
+            env.reset()
+            env.step(1)
+        own_broker.kill()
+        with pytest.raises(ToyError, match="the floor gave way"):
+            raising.step(9)
+        with pytest.raises(NotRecorded):
+            closing.close()
+        assert closing.unwrapped.closed == 1  # the environment is, whatever the record
+        with pytest.raises(NotRecorded):
+            going_on.step(1)
+        own_broker.start()
+        deadline_s = time.monotonic() + SECONDS_MAX
+        while recorder.counts["stored"] + recorder.counts["lost"] < 10:
+            assert time.monotonic() < deadline_s, recorder.counts
+            time.sleep(0.2)
+    events = told(settings)
+    ends = {name: one.ended.end_status for name, one in events.items()}
+    assert ends == {
+        raising.session_id: "error",
+        closing.session_id: "closed",
+        going_on.session_id: "error",
+    }
+    reason = events[going_on.session_id].ended.reason
+    assert reason is not None
+    assert reason.stage == "log"
