@@ -12,11 +12,13 @@ from pathlib import Path
 import pytest
 
 from schemas import codec
+from schemas.events import Event
 from schemas.record import Record
 from schemas.samples import Sample, SessionClosed
 from streams.adapters.environments import NotRecorded, Recorder, recorded
 from streams.adapters.judgers.consumer import JudgingConsumer
 from streams.adapters.judgers.judging import Judging
+from streams.core.partition import Partition
 from streams.log.kafka import KafkaLog
 from streams.log.kafka_topics import create_topics
 from streams.settings import Settings
@@ -33,7 +35,7 @@ from streams.adapters.environments import Recorder, recorded
 from streams.settings import Settings
 from tests.adapters.environments.toys import Walk
 
-settings = Settings(bootstrap_servers=sys.argv[1], topic_prefix=sys.argv[2])
+settings = Settings(bootstrap_servers=sys.argv[1], topic_prefix=sys.argv[2], partitions=4)
 env = recorded(Walk(8), Recorder(settings))
 env.reset()
 env.step(1)
@@ -169,6 +171,14 @@ def test_fifty_environments_and_a_judger_on_kafka(settings: Settings, tmp_path: 
     assert {sample.session_id for sample in samples} == set(outcomes)
 
 
+def test_a_topic_that_is_not_as_it_has_to_be_is_said_at_once(settings: Settings) -> None:
+    other = dataclasses.replace(settings, partitions=7)
+    with Recorder(other, patience_s=SECONDS_MAX) as recorder:
+        with pytest.raises(NotRecorded, match="has 4 partitions instead of 7"):
+            recorded(Walk(1), recorder).reset()
+        assert recorder.counts["retries"] == 0
+
+
 def test_a_broker_that_is_killed_masks_nothing_and_gets_the_ends_when_it_is_back(
     own_broker: Broker,
 ) -> None:
@@ -197,13 +207,24 @@ def test_a_broker_that_is_killed_masks_nothing_and_gets_the_ends_when_it_is_back
         while recorder.counts["stored"] + recorder.counts["lost"] < 10:
             assert time.monotonic() < deadline_s, recorder.counts
             time.sleep(0.2)
-    events = told(settings)
-    ends = {name: one.ended.end_status for name, one in events.items()}
-    assert ends == {
+    # What the broker had and did not say stands there twice, in the same words; it counts once.
+    outcomes = {name: outcome_of(one) for name, one in told(settings).items()}
+    assert {name: one.end_status for name, one in outcomes.items()} == {
         raising.session_id: "error",
         closing.session_id: "closed",
         going_on.session_id: "error",
     }
-    reason = events[going_on.session_id].ended.reason
+    assert [one.refused for one in outcomes.values()] == [0, 0, 0]
+    reason = outcomes[going_on.session_id].reason
     assert reason is not None
     assert reason.stage == "log"
+
+
+def outcome_of(one: Told) -> SessionClosed:
+    """What the core makes of a session's events; there is one outcome."""
+    partition = Partition()
+    events = [event for event in one.events if isinstance(event, Event)]
+    effects = [partition.feed(event, position) for position, event in enumerate(events)]
+    found = [effect.outcome for effect in effects if effect.outcome is not None]
+    (outcome,) = found
+    return outcome

@@ -23,7 +23,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from streams.adapters.environments.problems import NotRecorded
-from streams.errors import LogError, TooLarge
+from streams.errors import LogError, TooLarge, WrongLog, WrongTopic
 from streams.log.interface import Log, Outgoing, Position, Sending
 from streams.log.opening import open_log
 from streams.settings import Settings
@@ -79,7 +79,8 @@ class Publisher:
         self._wake: asyncio.Event | None = None
         self._closing = False
         self._close_by_s = float("inf")
-        self._trouble = "no answer"
+        self.trouble = "no answer"
+        """What the log said last of what it did not do."""
 
     def after_fork(self) -> bool:
         """Start anew in a child process; whether this is one."""
@@ -201,7 +202,7 @@ class Publisher:
             for job in left:
                 if min(job.until_s, self._close_by_s) <= now_s:
                     why = "the log did not take it in time; it may still be stored"
-                    self._settle(job, NotRecorded(f"{job.outgoing}: {why}: {self._trouble}"))
+                    self._settle(job, NotRecorded(f"{job.outgoing}: {why}: {self.trouble}"))
             left = [job for job in left if not job.future.done()]
             if left:
                 await asyncio.sleep(wait_s)
@@ -219,14 +220,18 @@ class Publisher:
                 except TooLarge as error:
                     self._settle(job, error)
             unsent = []
+        except (WrongTopic, WrongLog) as error:  # somebody has to put it right first
+            for job in unsent:
+                self._settle(job, NotRecorded(f"{job.outgoing}: {error}"))
+            unsent = []
         except LogError as error:
-            self._trouble = str(error)
+            self.trouble = str(error)
         failed: list[_Job] = []
         for job, sending in sent:
             try:
                 self._settle(job, await sending)
             except LogError as error:
-                self._trouble = str(error)
+                self.trouble = str(error)
                 failed.append(job)
         return failed + unsent
 

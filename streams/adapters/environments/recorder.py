@@ -163,9 +163,8 @@ class Recorder:
             if one.done() and (error := one.exception()) is not None:
                 raise error if isinstance(error, TurnstreamError) else NotRecorded(str(error))
         if late:
-            raise NotRecorded(
-                f"the log has not said in {self.patience_s:g} s that it is durable; it may be"
-            )
+            said = f"the log has not said in {self.patience_s:g} s that it is durable; it may be"
+            raise NotRecorded(f"{said}: {self._publisher.trouble}")
 
     def began(self, session_id: str, episode: Any) -> None:
         """An episode is under way."""
