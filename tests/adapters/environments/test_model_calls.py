@@ -320,3 +320,48 @@ def test_turns_cost_what_is_new(world: World) -> None:
     outcomes, _ = world.processed(1)
     (outcome,) = outcomes.values()
     assert (outcome.trained, outcome.refused) == (600, 0)
+
+
+class Talker(Walk):
+    """Grows its own history in place, and ends by a budget or by an answer it cannot read."""
+
+    def __init__(self, how: str) -> None:
+        super().__init__(3)
+        self.how = how
+        self.history: list[dict[str, Any]] = []
+
+    def reset(self, **words: Any) -> Any:
+        self.history = [{"role": "user", "content": "begin"}]
+        return self.history, super().reset(**words)[1]
+
+    def step(self, action: Any) -> Any:
+        self.history += [action, {"role": "user", "content": "on"}]
+        self.history[0]["content"] = "rewritten"
+        over = len(self.history) > 3
+        return self.history, 0.0, False, over and self.how == "budget", {"tokens_used": 77}
+
+
+@pytest.mark.parametrize("told_by", ["a call", "the step"])
+@pytest.mark.parametrize(("how", "status"), [("budget", "truncated"), ("parse", "parse_error")])
+def test_the_last_prompt_is_untouched_however_the_episode_ends(
+    world: World, how: str, status: str, told_by: str
+) -> None:
+    with world.recorder() as recorder:
+        env = recorded(Talker(how), recorder)
+        history, _ = env.reset()
+        before = []
+        for _ in range(2):
+            before.append(json.loads(json.dumps(history)))
+            if told_by == "a call":
+                env.turn(prompt_messages=history, prompt_ids=[1], output_ids=[2])
+            history, _, _, over, _ = env.step(said("not a call"))
+        if not over:
+            env.end("parse_error", reward=0.0)
+    told = world.only()
+    # The environment rewrote its first message after the first step.
+    assert [read(turn.prompt_messages) for turn in told.turns] == before
+    assert told.ended.end_status == status
+    if how == "budget":
+        reward = told.ended.reward
+        assert isinstance(reward, dict)
+        assert reward["metrics"] == {"tokens_used": 77}
