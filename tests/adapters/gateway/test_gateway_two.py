@@ -29,7 +29,13 @@ DRIFT = 3
 
 @pytest.fixture
 def nobody_tells(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Follower, "start", lambda _: None)
+    start = Follower.start
+
+    def start_unless_turns(follower: Follower) -> None:
+        if not follower._topic.endswith("turns"):
+            start(follower)
+
+    monkeypatch.setattr(Follower, "start", start_unless_turns)
 
 
 class Pair:
