@@ -15,7 +15,6 @@ from tests.adapters.gateway.world import World, served, world
 
 SESSIONS = 50
 SECONDS_MAX = 240.0
-CHANGES_MIN = 2
 
 
 @contextlib.asynccontextmanager
@@ -37,9 +36,7 @@ def test_no_agent_notices_and_every_token_has_its_version(tmp_path: Path, script
         async with two(tmp_path, script) as (a, b):
             counts = await updated(a, b, SESSIONS)
             assert counts["turns"] >= SESSIONS * TURNS_MIN
-            # On a busy machine two updates may fall between the same two tokens.
-            changed = {f"changed to {version}" for version in range(1, UPDATES + 1)}
-            assert len(changed & counts.keys()) >= CHANGES_MIN
+            assert {f"changed to {version}" for version in range(1, UPDATES + 1)} <= counts.keys()
             for world in (a, b):
                 assert world.gateway.metrics.counts["continued"] >= UPDATES
                 assert world.gateway.metrics.counts["answers:200"] == sum(

@@ -84,19 +84,35 @@ async def train(a: World, updates: int = UPDATES) -> None:
         before = _ended(a)
 
         async def sampling(before: int = before) -> bool:
-            busy = [e for e in a.engine.journal if e.outcome == "running" and len(e.ids) > 1]
-            return len(busy) >= UNDER_WAY and _ended(a) - before >= ENDED
+            return _busy(a) >= UNDER_WAY and _ended(a) - before >= ENDED
 
         await until(sampling)
-        status, told = await a.control("pause", {"run_id": RUN})
-        assert (status, told["paused"]) == (200, True)
+        await _pause(a)
+        while _busy(a) < UNDER_WAY // 3:  # all was answered before the pause was durable
+            await _resume(a, version - 1)
+            await until(sampling)
+            await _pause(a)
         a.engine.pause()
         a.engine.update_weights(version, abort=False)
         await asyncio.sleep(0.15)
-        body = {"run_id": RUN, "version": version, "cache_flushed": is_flushed(version)}
-        status, told = await a.control("resume", body)
-        assert (status, told["paused"], told["version"]) == (200, False, version)
+        await _resume(a, version)
         a.engine.resume()
+
+
+async def _pause(a: World) -> None:
+    status, told = await a.control("pause", {"run_id": RUN})
+    assert (status, told["paused"]) == (200, True)
+
+
+async def _resume(a: World, version: int) -> None:
+    body = {"run_id": RUN, "version": version, "cache_flushed": is_flushed(version)}
+    status, told = await a.control("resume", body)
+    assert (status, told["paused"], told["version"]) == (200, False, version)
+
+
+def _busy(world: World) -> int:
+    """Generations that have sampled something and go on."""
+    return sum(e.outcome == "running" and len(e.ids) > 1 for e in world.engine.journal)
 
 
 def _ended(world: World) -> int:
