@@ -170,6 +170,8 @@ class Reward(Record, frozen=True, kw_only=True, tag="reward"):
     """A number, or a payload whose `score` is one."""
     reward_invalid: bool = False
     final: bool = True
+    judged_ms: Count | None = None
+    """How long whoever gave the reward took over it."""
 
 
 class SessionEnded(Identified, frozen=True, kw_only=True, tag="session_ended"):
@@ -182,6 +184,8 @@ class SessionEnded(Identified, frozen=True, kw_only=True, tag="session_ended"):
     reward_invalid: bool = False
     reward_pending: bool | None = None
     """Not given: true when the status trains and no final session reward is known."""
+    judged_ms: Count | None = None
+    """As in `reward`; of the reward given here."""
     accepted: bool = True
     will_retry: bool = False
     turns: dict[str, Count] | None = None

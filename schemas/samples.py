@@ -43,6 +43,7 @@ UntrainedReason = Literal[
     "oversize",
 ]
 """Closed, in order of precedence: a token is counted under the first that holds."""
+WithheldReason = Literal["rejected", "eval", "status", "no_reward", "gap", "core_failure"]
 
 
 class TurnSpan(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -111,6 +112,11 @@ class Sample(Identified, frozen=True, kw_only=True, tag="sample"):
     generated: Count = 0
     trained: Count = 0
 
+    @property
+    def response_len(self) -> int:
+        """Tokens from the first trained one on; one definition, everywhere."""
+        return self.tokens.size - self.prompt_len
+
 
 class SampleRevised(Record, frozen=True, kw_only=True, tag="sample_revised"):
     """A later reward for a sample already sent; no tokens again."""
@@ -145,9 +151,7 @@ class SessionClosed(Identified, frozen=True, kw_only=True, tag="session_closed")
     generated: Count
     trained: Count
     ledger: list[LedgerRow]
-    withheld: Literal["rejected", "eval", "status", "no_reward", "gap", "core_failure"] | None = (
-        None
-    )
+    withheld: WithheldReason | None = None
     """Why the whole session gave no sample, if one reason covers it."""
     reason: EndReason | None = None
     finish_reason: str | None = None

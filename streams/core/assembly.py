@@ -38,7 +38,7 @@ def sequence(segment: Segment) -> dict[str, Any]:
     """The fields of a sample that follow from its tokens alone."""
     last = segment.last
     ids = read(last.block, 0, last.end)
-    runs = joined(run for fate in segment.owned for run in fate.trained)
+    runs = trained_runs(segment)
     logprobs, missing = _logprobs(segment, last.end)
     channels, blobs, channels_missing = _channels(segment)
     return {
@@ -47,7 +47,7 @@ def sequence(segment: Segment) -> dict[str, Any]:
         "loss_mask": runs,
         "logprobs": logprobs,
         "logprobs_missing": missing or None,
-        "weight_versions": _versions(segment) or None,
+        "weight_versions": version_runs(segment) or None,
         "turns": _spans(segment),
         "channels": channels or None,
         "channel_blobs": blobs or None,
@@ -59,6 +59,11 @@ def sequence(segment: Segment) -> dict[str, Any]:
         "generated": sum([fate.generated for fate in segment.owned]),
         "trained": total(runs),
     }
+
+
+def trained_runs(segment: Segment) -> list[Run]:
+    """The loss mask; where it begins, the response does."""
+    return joined(run for fate in segment.owned for run in fate.trained)
 
 
 def encoded_bytes(segment: Segment) -> int:
@@ -96,7 +101,8 @@ def _logprobs(segment: Segment, length: int) -> tuple[Floats, list[Run]]:
     return np.frombuffer(b"".join(pieces), _FLOAT32), joined(missing)
 
 
-def _versions(segment: Segment) -> list[tuple[int, int, int]]:
+def version_runs(segment: Segment) -> list[tuple[int, int, int]]:
+    """`[version, start, end)` over trained tokens only."""
     runs: list[tuple[int, int, int]] = []
     for fate in segment.owned:
         for version, start, end in _trained_versions(fate):

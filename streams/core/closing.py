@@ -86,7 +86,9 @@ def close(
     )
     outcome, left_out = _fitting_outcome(outcome, session.limits.sample_bytes)
     refusals += left_out
-    trace = trace_of(session, outcome) if leaves_trace(outcome, rules.trace_share) else None
+    trace = None
+    if leaves_trace(outcome, rules.trace_share):
+        trace = trace_of(session, outcome, samples, segments)
     marker = _marker(session, samples, position)
     return Close(tuple(samples), outcome, marker, tuple(refusals), trace)
 

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from schemas.checks import score
-from schemas.record import NOT_GIVEN, json_text
+from schemas.record import COUNT_MAX, NOT_GIVEN, json_text
 
 
 class RewardBook(msgspec.Struct, kw_only=True, omit_defaults=True):
@@ -25,6 +25,8 @@ class RewardBook(msgspec.Struct, kw_only=True, omit_defaults=True):
     """The newest session reward was not a finite number."""
     of_turns: dict[str, float] = msgspec.field(default_factory=dict)
     seen: set[str] = msgspec.field(default_factory=set)
+    judged_ms: int | None = None
+    """What judging took so far, summed over rewards that say it."""
 
     def add(
         self,
@@ -33,12 +35,15 @@ class RewardBook(msgspec.Struct, kw_only=True, omit_defaults=True):
         *,
         turn_id: str | None = None,
         final: bool = True,
+        judged_ms: int | None = None,
     ) -> None:
         """Fold one reward in; nothing happens if its id is known. No id: it is its own."""
         if reward_id in self.seen:
             return
         if reward_id is not None:
             self.seen.add(reward_id)
+        if judged_ms is not None:
+            self.judged_ms = min((self.judged_ms or 0) + judged_ms, COUNT_MAX)
         number = score(reward)
         if turn_id is not None:
             self.of_turns.pop(turn_id, None)

@@ -172,7 +172,13 @@ def _reward(session: OpenSession, event: Reward, position: int, rules: Rules) ->
     if event.reward_id in session.rewards.seen:
         return _counted(session, DUPLICATE, position)
     _check_payload(event.reward, session.limits)
-    session.rewards.add(event.reward_id, event.reward, turn_id=event.turn_id, final=event.final)
+    session.rewards.add(
+        event.reward_id,
+        event.reward,
+        turn_id=event.turn_id,
+        final=event.final,
+        judged_ms=event.judged_ms,
+    )
     if session.ended is not None and event.turn_id is None and event.final:
         return _closed(session, position, rules)
     return KEPT
@@ -219,7 +225,7 @@ def _ended(session: OpenSession, event: SessionEnded, position: int, rules: Rule
     session.identity = _merged_identity(session, event)
     session.ended = event
     if event.reward is not None or event.reward_invalid:
-        session.rewards.add("end", event.reward)
+        session.rewards.add("end", event.reward, judged_ms=event.judged_ms)
     pending = event.reward_pending
     if pending is None:
         trains = event.end_status in session.policy.train_statuses

@@ -1,4 +1,4 @@
-"""The readable record of a closed session, made from its tree and its outcome.
+"""The readable record of a closed session, made from its tree, its samples and its outcome.
 
 Which sessions leave one is decided by their id, so every worker decides alike; failures and
 eval sessions always do.
@@ -6,22 +6,31 @@ eval sessions always do.
 Invariant: a trace never decides anything; leaving it out changes no sample.
 """
 
+from collections.abc import Iterable, Sequence
 from hashlib import blake2b
 
 import msgspec
 
-from schemas.record import IDENTITY_FIELDS, NOT_GIVEN
-from schemas.samples import SessionClosed
-from schemas.traces import Trace, TraceTurn
-from streams.core.recorded import Node
+from schemas.record import COUNT_MAX, IDENTITY_FIELDS, NOT_GIVEN
+from schemas.samples import Sample, SessionClosed
+from schemas.traces import Trace, TraceSample, TraceTurn
+from streams.core.assembly import trained_runs, version_runs
+from streams.core.linearize import Segment, linearize
+from streams.core.recorded import Node, RecordedTurn
+from streams.core.spans import total
 from streams.core.state import OpenSession
 
 TRACE_BYTES_MAX = 4_000_000
-"""Messages, tools and raw prompts together; what does not fit is left out whole."""
+"""Messages, tools, final message and raw prompts together; what does not fit is left out whole."""
 _CHAR_BYTES_MAX = 4
 _VERSION_RUNS_MAX = 1_000
 _FAILURES = frozenset({"error", "interrupted", "closed", "cancelled", "expired"})
 _ROOT = -1
+_OF_THE_OUTCOME = (
+    *("end_status", "metadata", "reward", "reward_payload", "reward_invalid", "accepted"),
+    *("will_retry", "withheld", "reason", "finish_reason", "policy", "generated", "trained"),
+    "gaps",
+)
 
 
 def leaves_trace(outcome: SessionClosed, share: float) -> bool:
@@ -34,68 +43,149 @@ def leaves_trace(outcome: SessionClosed, share: float) -> bool:
     return place < share * 2**64
 
 
-def trace_of(session: OpenSession, outcome: SessionClosed) -> Trace:
-    """The session as a person reads it."""
+def trace_of(
+    session: OpenSession,
+    outcome: SessionClosed,
+    samples: Sequence[Sample],
+    segments: Sequence[Segment],
+) -> Trace:
+    """The session as a person reads it; `samples` are those of the segments, in order."""
     nodes, parents = _in_order(session.tree.root)
     texts = [node.message.text if node.message is not None else b"null" for node in nodes]
     left_out, room = 0, TRACE_BYTES_MAX
     if sum(map(len, texts)) > room:
         left_out, nodes, texts, parents = len(texts), [], [], []
     room -= sum(map(len, texts))
-    tools = next(
-        (turn.event.tools for turn in session.tree.turns.values() if turn.event.tools), NOT_GIVEN
-    )
-    if len(bytes(tools)) > room:
-        tools = NOT_GIVEN
-    room -= len(bytes(tools))
-    untrained: dict[str, int] = {}
-    for row in outcome.ledger:
-        for reason, tokens in row.untrained.items():
-            untrained[reason] = untrained.get(reason, 0) + tokens
     turns = session.tree.turns.values()
+    tools, room = _fitting(
+        next((turn.event.tools for turn in turns if turn.event.tools), None), room
+    )
+    final_message, room = _fitting(outcome.final_message, room)
     return Trace(
         session_id=session.session_id,
-        **{name: getattr(outcome, name) for name in IDENTITY_FIELDS},
-        end_status=outcome.end_status,
+        **{name: getattr(outcome, name) for name in (*IDENTITY_FIELDS, *_OF_THE_OUTCOME)},
         messages=msgspec.Raw(b"[" + b",".join(texts) + b"]"),
         parents=parents,
-        turns=_turns(session, {id(node): index for index, node in enumerate(nodes)}, room),
-        metadata=outcome.metadata,
+        turns=_turns(session, outcome, {id(node): index for index, node in enumerate(nodes)}, room),
+        samples=_samples(session, samples, segments),
         tools=tools,
-        reward=outcome.reward,
-        reward_payload=outcome.reward_payload,
-        reason=outcome.reason,
-        tool_turns=sum(turn.calls_tool for turn in turns),
-        generated=outcome.generated,
-        trained=outcome.trained,
+        final_message=final_message,
+        tool_turns=sum(turn.calls_tool and turn.event.part_of is None for turn in turns),
+        generate_ms=_generate_ms(turns),
+        tool_ms=_tool_ms(turns),
+        reward_ms=session.rewards.judged_ms,
         messages_left_out=left_out,
-        untrained=untrained,
+        untrained=_untrained(outcome),
     )
 
 
-def _turns(session: OpenSession, places: dict[int, int], room: int) -> list[TraceTurn]:
-    prompts = [turn for turn in session.tree.turns.values() if turn.above is None]
-    fit = sum(len(turn.event.raw_prompt or "") for turn in prompts) * _CHAR_BYTES_MAX <= room
+def _fitting(text: msgspec.Raw | None, room: int) -> tuple[msgspec.Raw, int]:
+    size = len(bytes(text or NOT_GIVEN))
+    return (text or NOT_GIVEN, room - size) if size <= room else (NOT_GIVEN, room)
+
+
+def _turns(
+    session: OpenSession, outcome: SessionClosed, places: dict[int, int], room: int
+) -> list[TraceTurn]:
+    turns = session.tree.turns.values()
+    raw = sum(len(turn.event.raw_prompt or "") for turn in turns if turn.above is None)
+    fit = raw * _CHAR_BYTES_MAX <= room
     return [
         TraceTurn(
             turn_id=turn.event.turn_id,
             message=None if turn.merged else places.get(id(turn.node)),
+            attach=turn.attach,
+            request_class=turn.event.request_class,
+            agent_id=turn.event.agent_id,
+            part_of=turn.event.part_of,
+            ill_formed=turn.event.ill_formed,
             finish_reason=turn.event.finish_reason,
             reward=session.rewards.of_turns.get(turn.event.turn_id),
             prompt_len=turn.prompt_len,
             response_len=turn.generated,
+            trained=row.trained,
             weight_versions=_few(turn.event.weight_versions),
             started_ms=turn.event.started_ms,
             finished_ms=turn.event.finished_ms,
             raw_prompt=turn.event.raw_prompt if fit and turn.above is None else None,
         )
-        for turn in session.tree.turns.values()
+        for turn, row in zip(turns, outcome.ledger, strict=True)
     ]
+
+
+def _samples(
+    session: OpenSession, samples: Sequence[Sample], segments: Sequence[Segment]
+) -> list[TraceSample]:
+    """The numbers of the samples; of those that there would have been, if none may train."""
+    if samples:
+        return [
+            _sample(segment, sample_id=sample.sample_id, reward=sample.reward)
+            for sample, segment in zip(samples, segments, strict=True)
+        ]
+    would_be, _ = linearize(session.tree, None)
+    return [_sample(segment) for segment in would_be]
+
+
+def _sample(
+    segment: Segment, *, sample_id: str | None = None, reward: float | None = None
+) -> TraceSample:
+    runs = trained_runs(segment)
+    prompt_len = runs[0][0]
+    return TraceSample(
+        turn_id=segment.last.event.turn_id,
+        prompt_len=prompt_len,
+        response_len=segment.last.end - prompt_len,
+        trained=total(runs),
+        sample_id=sample_id,
+        reward=reward,
+        weight_versions=_few(_lengths(version_runs(segment))) or None,
+    )
+
+
+def _lengths(runs: Iterable[tuple[int, int, int]]) -> list[tuple[int, int]]:
+    """How many trained tokens each version has in a row, whatever stands between them."""
+    lengths: list[tuple[int, int]] = []
+    for version, start, end in runs:
+        if lengths and lengths[-1][0] == version:
+            lengths[-1] = (version, lengths[-1][1] + end - start)
+        else:
+            lengths.append((version, end - start))
+    return lengths
 
 
 def _few(runs: list[tuple[int, int]] | None) -> list[tuple[int, int]] | None:
     """Runs of versions, if a person could read them."""
     return runs if runs is None or len(runs) <= _VERSION_RUNS_MAX else None
+
+
+def _untrained(outcome: SessionClosed) -> dict[str, int]:
+    untrained: dict[str, int] = {}
+    for row in outcome.ledger:
+        for reason, tokens in row.untrained.items():
+            untrained[reason] = untrained.get(reason, 0) + tokens
+    return untrained
+
+
+def _generate_ms(turns: Iterable[RecordedTurn]) -> int | None:
+    took = [
+        max(turn.event.finished_ms - turn.event.started_ms, 0)
+        for turn in turns
+        if turn.event.started_ms is not None
+        and turn.event.finished_ms is not None
+        and turn.event.part_of is None
+    ]
+    return min(sum(took), COUNT_MAX) if took else None
+
+
+def _tool_ms(turns: Iterable[RecordedTurn]) -> int | None:
+    waits: dict[int, int] = {}
+    for turn in turns:
+        above, started_ms = turn.above, turn.event.started_ms
+        if above is None or above.event.finished_ms is None or started_ms is None:
+            continue
+        wait = max(started_ms - above.event.finished_ms, 0)
+        waits[above.order] = min(wait, waits.get(above.order, wait))
+    return min(sum(waits.values()), COUNT_MAX) if waits else None
 
 
 def _in_order(root: Node) -> tuple[list[Node], list[int]]:

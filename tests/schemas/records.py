@@ -6,19 +6,11 @@ to the contract must be added here, and `test_codec` says so.
 Invariant: in `FULL` no optional field has its default; in `MINIMAL` every one has.
 """
 
-from typing import Any
-
-import msgspec
-import numpy as np
-
 from schemas.control import Paused, Resumed
 from schemas.dead_letters import DeadLetter
 from schemas.events import (
-    Channel,
-    EndReason,
     Purge,
     Reward,
-    Sampling,
     SessionEnded,
     SessionExpired,
     SessionOpened,
@@ -26,60 +18,20 @@ from schemas.events import (
     TurnUndelivered,
 )
 from schemas.packed import Packed, PackedBranch, PackedNode
-from schemas.record import Floats, Ids, Octets, Record
+from schemas.record import Octets, Record
 from schemas.samples import ChannelBlob, LedgerRow, Sample, SampleRevised, SessionClosed, TurnSpan
-from schemas.traces import Trace, TraceTurn
+from schemas.traces import Trace, TraceSample, TraceTurn
 from schemas.trained import Trained
-
-
-def ids(*values: int) -> Ids:
-    return np.array(values, np.int32)
-
-
-def floats(*values: float) -> Floats:
-    return np.array(values, np.float32)
-
-
-def text(json: str) -> msgspec.Raw:
-    return msgspec.Raw(json.encode())
-
-
-IDENTITY: dict[str, Any] = {
-    "session_id": "run-1:s.1_",
-    "run_id": "run-1",
-    "run_epoch": 2,
-    "task_id": "task",
-    "group_id": "group",
-    "group_size": 8,
-    "rollout_index": 3,
-    "attempt": 1,
-    "split": "eval",
-    "step": 40,
-}
-SAMPLING = Sampling(
-    temperature=0.7,
-    top_p=0.9,
-    top_k=40,
-    min_p=0.05,
-    frequency_penalty=0.1,
-    presence_penalty=0.2,
-    repetition_penalty=1.1,
-    constraint="json_schema",
-    logprobs="processed",
-)
-# Big integers and escapes: what a decoder to numbers and a second encoder would change.
-MESSAGE = text('{"role":"assistant","content":"a\\u0000\\"\\\\\\n","n":123456789012345678901234}')
-PAYLOAD: dict[str, Any] = {"score": 0.1, "terms": [1, 2.5], "id": 2**70, "text": 'é"\n\\'}
-REASON = EndReason(
-    stage="agent", category="tool", type="ValueError", message="no file", retryable=True
-)
-CHANNEL = Channel(
-    dtype="float16",
-    shape=[2, 1],
-    data=Octets(bytes(4)),
-    blob="blobs/1",
-    digest=Octets(b"\x00\xff" * 8),
-    length=4,
+from tests.schemas.values import (
+    CHANNEL,
+    IDENTITY,
+    MESSAGE,
+    PAYLOAD,
+    REASON,
+    SAMPLING,
+    floats,
+    ids,
+    text,
 )
 
 FULL: tuple[Record, ...] = (
@@ -134,7 +86,13 @@ FULL: tuple[Record, ...] = (
     ),
     TurnUndelivered(session_id="s", turn_id="t1", source="gw-1", seq=4),
     Reward(
-        session_id="s", reward_id="r", turn_id="t1", reward=0.1, reward_invalid=True, final=False
+        session_id="s",
+        reward_id="r",
+        turn_id="t1",
+        reward=0.1,
+        reward_invalid=True,
+        final=False,
+        judged_ms=7,
     ),
     SessionEnded(
         **IDENTITY,
@@ -147,6 +105,7 @@ FULL: tuple[Record, ...] = (
         accepted=False,
         will_retry=True,
         turns={"gw-1": 4},
+        judged_ms=8,
         final_message=MESSAGE,
     ),
     SessionExpired(session_id="s", cause="reward_grace", last_offset=2**60),
@@ -272,24 +231,52 @@ FULL: tuple[Record, ...] = (
             TraceTurn(
                 turn_id="t1",
                 message=0,
+                attach="fork",
+                request_class="subagent",
+                agent_id="a",
+                part_of="t0",
+                ill_formed=True,
                 finish_reason="stop",
                 reward=0.1,
                 prompt_len=2,
                 response_len=1,
+                trained=1,
                 weight_versions=[(3, 1)],
                 started_ms=1,
                 finished_ms=2,
                 raw_prompt="<u>",
             )
         ],
+        samples=[
+            TraceSample(
+                turn_id="t1",
+                prompt_len=2,
+                response_len=1,
+                trained=1,
+                sample_id="ab" * 16,
+                reward=0.1,
+                weight_versions=[(3, 1)],
+            )
+        ],
         metadata=text('{"answer":42}'),
         tools=text("[]"),
+        final_message=MESSAGE,
         reward=0.1,
         reward_payload=text('{"score":0.1}'),
+        reward_invalid=True,
+        accepted=False,
+        will_retry=True,
+        withheld="rejected",
         reason=REASON,
+        finish_reason="weird",
+        policy="seed",
         tool_turns=1,
         generated=3,
         trained=1,
+        gaps=4,
+        generate_ms=5,
+        tool_ms=6,
+        reward_ms=7,
         messages_left_out=3,
         untrained={"forced": 2},
     ),

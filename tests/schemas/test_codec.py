@@ -16,7 +16,8 @@ from schemas.codec import from_json, from_msgpack, to_json, to_msgpack
 from schemas.events import Reward, SessionEnded, SessionOpened, Turn
 from schemas.record import Record
 from schemas.samples import Sample, SampleRevised
-from tests.schemas.records import FULL, MINIMAL, floats, ids, name, text
+from tests.schemas.records import FULL, MINIMAL, name
+from tests.schemas.values import floats, ids, text
 
 every_record = pytest.mark.parametrize(
     "record",

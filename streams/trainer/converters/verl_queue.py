@@ -99,7 +99,7 @@ def tag_of(sample: Sample, global_steps: int) -> Fields:
     return {
         "status": "success",
         "prompt_len": sample.prompt_len,
-        "response_len": len(sample.tokens) - sample.prompt_len,
+        "response_len": sample.response_len,
         "seq_len": len(sample.tokens),
         "global_steps": global_steps,
         "min_global_steps": oldest,

@@ -1,0 +1,60 @@
+"""What the records of `records` are filled with."""
+
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from schemas.events import Channel, EndReason, Sampling
+from schemas.record import Floats, Ids, Octets
+
+
+def ids(*values: int) -> Ids:
+    return np.array(values, np.int32)
+
+
+def floats(*values: float) -> Floats:
+    return np.array(values, np.float32)
+
+
+def text(json: str) -> msgspec.Raw:
+    return msgspec.Raw(json.encode())
+
+
+IDENTITY: dict[str, Any] = {
+    "session_id": "run-1:s.1_",
+    "run_id": "run-1",
+    "run_epoch": 2,
+    "task_id": "task",
+    "group_id": "group",
+    "group_size": 8,
+    "rollout_index": 3,
+    "attempt": 1,
+    "split": "eval",
+    "step": 40,
+}
+SAMPLING = Sampling(
+    temperature=0.7,
+    top_p=0.9,
+    top_k=40,
+    min_p=0.05,
+    frequency_penalty=0.1,
+    presence_penalty=0.2,
+    repetition_penalty=1.1,
+    constraint="json_schema",
+    logprobs="processed",
+)
+# Big integers and escapes: what a decoder to numbers and a second encoder would change.
+MESSAGE = text('{"role":"assistant","content":"a\\u0000\\"\\\\\\n","n":123456789012345678901234}')
+PAYLOAD: dict[str, Any] = {"score": 0.1, "terms": [1, 2.5], "id": 2**70, "text": 'é"\n\\'}
+REASON = EndReason(
+    stage="agent", category="tool", type="ValueError", message="no file", retryable=True
+)
+CHANNEL = Channel(
+    dtype="float16",
+    shape=[2, 1],
+    data=Octets(bytes(4)),
+    blob="blobs/1",
+    digest=Octets(b"\x00\xff" * 8),
+    length=4,
+)
