@@ -10,10 +10,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from streams.adapters.engines.interface import KeyRefused, WrongEngine
-from streams.adapters.engines.routing import addresses_of
+from streams.adapters.engines.routing import addresses_of, shown
 from streams.cli.engine_checks import ADVICE, KEY, check
 from streams.cli.finding import Finding, failed, note
-from streams.cli.serving import SERVED, open_renderer, open_served
+from streams.cli.serving import SERVED, open_renderer
 from streams.errors import BadSetting
 from streams.settings import load_settings
 
@@ -28,7 +28,7 @@ def findings(*, tokenizer: Path | None, log: str | None, engine: str | None) -> 
     if engine is None:
         return []
     if engine.partition(":")[0] not in {*SERVED, "http", "https"}:
-        return [note("engine", f"{engine}: nothing to try, it is not served by others")]
+        return [note("engine", f"{shown(engine)}: nothing to try, it is not served by others")]
     try:
         api_key = load_settings().engine_api_key
     except BadSetting:
@@ -41,13 +41,13 @@ def findings(*, tokenizer: Path | None, log: str | None, engine: str | None) -> 
 
 async def _all(name: str, prompt: Sequence[int], api_key: str | None) -> list[Finding]:
     found: list[Finding] = []
-    kind = name.partition(":")[0]
-    several = open_served(name).replicas.addresses if kind in SERVED else addresses_of(name)
+    kind, _, rest = name.partition(":")
+    several = addresses_of(rest if kind in SERVED else name)
     for address in several:
         kinds = [kind] if kind in SERVED else list(SERVED)
         rows = await _one(address, kinds, prompt, api_key)
         if len(several) > 1:
-            place = address.partition("//")[2]
+            place = shown(address).partition("//")[2]
             rows = [
                 Finding(f"{row.name} of {place}", row.state, row.detail, row.change) for row in rows
             ]
@@ -64,7 +64,7 @@ async def _one(
         engine = SERVED[kind]([address], api_key=api_key)
         try:
             if not await engine.ready():
-                return [failed("engine", f"{address}: no answer", _START)]
+                return [failed("engine", f"{shown(address)}: no answer", _START)]
             return await check(engine, prompt, ADVICE[kind])
         except WrongEngine as error:
             wrong.append(str(error))
@@ -72,7 +72,8 @@ async def _one(
             return [failed("engine", str(error), KEY)]
         finally:
             await engine.close()
-    what = wrong[0] if len(wrong) == 1 else f"{address}: neither SGLang nor vLLM answers there"
+    neither = f"{shown(address)}: neither SGLang nor vLLM answers there"
+    what = wrong[0] if len(wrong) == 1 else neither
     return [failed("engine", what, "name the address of the engine's own server")]
 
 

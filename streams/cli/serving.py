@@ -34,7 +34,7 @@ from streams.adapters.engines.interface import (
 )
 from streams.adapters.engines.local import LocalEngine
 from streams.adapters.engines.over_http import HttpEngine
-from streams.adapters.engines.routing import addresses_of
+from streams.adapters.engines.routing import addresses_of, shown
 from streams.adapters.engines.scripted import DEMO, ScriptedEngine
 from streams.adapters.engines.scripted.remote import RemoteScriptedEngine
 from streams.adapters.engines.scripted.script import read_script
@@ -110,7 +110,7 @@ def open_engine(name: str, renderer: Renderer, api_key: str | None = None) -> En
         return open_served(name, api_key)
     if kind == LOCAL:
         return open_local(name, renderer)
-    raise BadSetting(f"--engine {name}: no such engine: give {ENGINES}")
+    raise BadSetting(f"--engine {shown(name)}: no such engine: give {ENGINES}")
 
 
 def open_served(name: str, api_key: str | None = None) -> HttpEngine:
@@ -123,7 +123,7 @@ def open_served(name: str, api_key: str | None = None) -> HttpEngine:
     try:
         return SERVED[kind](addresses_of(addresses), api_key=api_key)
     except BadSetting as error:
-        raise BadSetting(f"--engine {name}: {error}") from None
+        raise BadSetting(f"--engine {shown(name)}: {error}") from None
 
 
 def open_local(name: str, renderer: Renderer) -> Engine:

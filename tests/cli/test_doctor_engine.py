@@ -258,3 +258,18 @@ def test_the_command_never_prints_the_key(tmp_path: Path) -> None:
     assert (ran.code, rows(ran)["key"]) == (1, "FAIL")
     assert "TURNSTREAM_ENGINE_API_KEY is not the --api-key that it was started with" in ran.out
     assert KEY not in ran.out + ran.err
+
+
+def test_a_password_in_an_address_is_in_no_row() -> None:
+    one, two = StandInSglang(slow()), StandInSglang(slow())
+    for server in (one, two):
+        server.basic = "me:of-the-proxy"
+    with serving(one, two) as urls:
+        both = ",".join(url.replace("//", "//me:of-the-proxy@") for url in urls)
+        found = looked_at(f"sglang:{both}")
+        refused = looked_at(both.replace("me:", "you:"))
+    places = [url.partition("//")[2] for url in urls]
+    assert [found[f"ids of {place}"].state for place in places] == ["ok", "ok"]
+    assert [refused[f"engine of {place}"].state for place in places] == ["FAIL", "FAIL"]
+    rows_ = [*found.values(), *refused.values(), *looked_at("http://me:of-the-proxy@[").values()]
+    assert not any("of-the-proxy" in f"{row.name} {row.detail} {row.change}" for row in rows_)

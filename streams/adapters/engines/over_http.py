@@ -11,6 +11,7 @@ is bounded.
 """
 
 import asyncio
+import base64
 import contextlib
 import itertools
 from collections import OrderedDict
@@ -28,7 +29,8 @@ from streams.adapters.engines.interface import (
     Tokens,
     WrongEngine,
 )
-from streams.adapters.engines.routing import Replicas
+from streams.adapters.engines.routing import Replicas, without_password
+from streams.errors import BadSetting
 from streams.settings import PREFIX
 
 READ_S = 300.0
@@ -113,11 +115,23 @@ class HttpEngine:
         read_s: float = READ_S,
         api_key: str | None = None,
     ) -> None:
-        """Nothing is asked yet; `api_key` is what the engine was started with, if it was."""
+        """Nothing is asked yet; `api_key` is what the engine was started with, if it was.
+
+        Raises:
+            BadSetting: there is a password in an address too, and a request has room for one.
+        """
         self._read_s = read_s
+        found = dict(map(without_password, addresses))
+        passwords = {at: _basic(*told) for at, told in found.items() if told is not None}
+        if api_key is not None and passwords:
+            both = f"{', '.join(passwords)}: user and password in the address, and {_KEY} too"
+            raise BadSetting(f"{both}; an engine is sent one of them")
+        key = {} if api_key is None else {"authorization": f"Bearer {api_key}"}
+        self._entry = dict.fromkeys(found, key) | passwords
+        """By address: what opens it."""
         self._timeout = aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_S, sock_read=read_s)
         self.wire = wire
-        self.replicas = Replicas(addresses)
+        self.replicas = Replicas(tuple(found))
         self._api_key = api_key
         self._learning = Learning(self._at, self.replicas.addresses)
         self._client: aiohttp.ClientSession | None = None
@@ -188,7 +202,10 @@ class HttpEngine:
         body = msgspec.json.encode(self.wire.abort_body(request_id))
         with contextlib.suppress(aiohttp.ClientError, TimeoutError):
             async with self._http.post(
-                address + self.wire.abort_path, data=body, headers=_JSON, timeout=_QUESTION
+                address + self.wire.abort_path,
+                data=body,
+                headers=_JSON | self._entry[address],
+                timeout=_QUESTION,
             ):
                 pass
 
@@ -210,22 +227,21 @@ class HttpEngine:
     def _http(self) -> aiohttp.ClientSession:
         # Made when it is first used: it belongs to the event loop that runs then.
         if self._client is None:
-            key = self._api_key
-            self._client = aiohttp.ClientSession(
-                connector=aiohttp.TCPConnector(limit=0),
-                headers=None if key is None else {"authorization": f"Bearer {key}"},
-            )
+            self._client = aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0))
         return self._client
 
     async def _once(
         self, address: str, generation: Generation, body: bytes
     ) -> AsyncGenerator[Tokens, None]:
         answer = self.wire.answer(generation)
-        headers = {**_JSON, **self.wire.headers(generation)}
+        headers = _JSON | self._entry[address] | self.wire.headers(generation)
         url = address + self.wire.generate_path
         try:
             async with self._http.post(
-                url, data=body, headers=headers, timeout=self._timeout
+                url,
+                data=body,
+                headers=headers,
+                timeout=self._timeout,
             ) as response:
                 self.replicas.answered(address)
                 if response.status != _OK:
@@ -266,7 +282,9 @@ class HttpEngine:
     async def _is_ready(self, address: str) -> bool:
         for path, field in self.wire.signs.items():
             try:
-                async with self._http.get(address + path, timeout=_QUESTION) as response:
+                async with self._http.get(
+                    address + path, headers=self._entry[address], timeout=_QUESTION
+                ) as response:
                     body = await response.read()
             except (aiohttp.ClientError, TimeoutError, OSError):
                 return False
@@ -307,6 +325,11 @@ class HttpEngine:
 
 
 _JSON = {"content-type": "application/json"}
+
+
+def _basic(user: str, password: str) -> dict[str, str]:
+    told = base64.b64encode(f"{user}:{password}".encode()).decode()
+    return {"authorization": f"Basic {told}"}
 
 
 def is_passing(status: int) -> bool:

@@ -5,13 +5,14 @@
 A session's home is the same for every gateway, without a table. A replica that goes away moves
 only its own sessions, and gets them back.
 
-Invariant: while no replica is away, the order is a function of key and addresses alone.
+Invariant: while no replica is away, the order is a function of key and addresses alone; a password
+in an address is no part of it, and is never shown.
 """
 
 import time
 from collections.abc import Callable, Sequence
 from hashlib import blake2b
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 from streams.errors import BadSetting
 
@@ -27,12 +28,39 @@ def addresses_of(text: str) -> tuple[str, ...]:
     """
     found = tuple(part.strip().rstrip("/") for part in text.split(","))
     for address in found:
-        parts = urlsplit(address)
-        if parts.scheme not in {"http", "https"} or not parts.hostname:
-            raise BadSetting(f"{address!r}: no address; give http://HOST:PORT, several with commas")
-    if len(set(found)) != len(found):
-        raise BadSetting(f"{text}: an address stands there twice")
+        if not _is_address(address):
+            what = f"{shown(address)!r}: no address"
+            raise BadSetting(f"{what}; give http://HOST:PORT, several with commas")
+    if len({without_password(address)[0] for address in found}) != len(found):
+        raise BadSetting(f"{shown(text)}: an address stands there twice")
     return found
+
+
+def shown(text: str) -> str:
+    """An address, or what was meant to be one, without user and password."""
+    before, secret, host = text.rpartition("@")
+    if not secret:
+        return text
+    scheme, slashes, _ = before.partition("//")
+    return f"{scheme}{slashes}{host}" if slashes else host
+
+
+def without_password(address: str) -> tuple[str, tuple[str, str] | None]:
+    """An address, and the user and password that stood in it."""
+    parts = urlsplit(address)
+    if parts.username is None and parts.password is None:
+        return address, None
+    bare = parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
+    return bare, (unquote(parts.username or ""), unquote(parts.password or ""))
+
+
+def _is_address(text: str) -> bool:
+    try:
+        parts = urlsplit(text)
+        known = parts.scheme in {"http", "https"} and (parts.port is None or parts.port > 0)
+    except ValueError:  # of brackets, or of a port that is no number
+        return False
+    return known and bool(parts.hostname) and not (parts.query or parts.fragment)
 
 
 class Replicas:

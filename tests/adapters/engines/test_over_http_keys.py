@@ -82,6 +82,41 @@ def test_what_is_switched_off_is_not_about_the_key() -> None:
     asyncio.run(work())
 
 
+USER, PASSWORD = "me", "of-the-proxy"
+
+
+@EACH
+def test_a_password_in_an_address_is_sent_and_never_shown(kind: Kind) -> None:
+    async def story(at: Stand) -> None:
+        place = at.urls[0].partition("//")[2]
+        engine = kind.engine([f"http://{USER}:{PASSWORD}@{place}"])
+        try:
+            at.server.basic = f"{USER}:{PASSWORD}"
+            assert await engine.ready()
+            at.model.gap_s = 0.01
+            async for _ in engine.generate(asks(max_new_tokens=10_000)):
+                await engine.abort("r1")
+            assert len(at.server.aborted) >= 1
+            await engine.learn()
+            at.server.faults.refuses = 500
+            refused = await heard(engine, asks(request_id="r2"))
+            at.server.basic = "another"
+            forbidden = await heard(engine, asks(request_id="r3"))
+            told = [engine.name, str(refused.error), str(forbidden.error)]
+            assert [place in text for text in told] == [True] * 3
+            assert not any(PASSWORD in text for text in told)
+        finally:
+            await engine.close()
+
+    tried(kind, story)
+
+
+def test_a_password_and_a_key_are_one_too_many() -> None:
+    with pytest.raises(BadSetting, match=f"{SETTING} too; an engine is sent one") as refused:
+        KINDS["vllm"].engine([f"http://{USER}:{PASSWORD}@engine:1"], api_key=KEY)
+    assert PASSWORD not in str(refused.value)
+
+
 def test_the_setting_is_never_printed() -> None:
     settings = settings_from({SETTING: KEY})
     assert settings.engine_api_key == KEY

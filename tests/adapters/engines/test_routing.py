@@ -2,7 +2,13 @@
 
 import pytest
 
-from streams.adapters.engines.routing import AWAY_S, Replicas, addresses_of
+from streams.adapters.engines.routing import (
+    AWAY_S,
+    Replicas,
+    addresses_of,
+    shown,
+    without_password,
+)
 from streams.errors import BadSetting
 
 FOUR = tuple(f"http://engine-{n}:30000" for n in range(4))
@@ -47,7 +53,33 @@ def test_addresses_are_read_with_commas_between() -> None:
     assert addresses_of("http://a:1/, https://b") == ("http://a:1", "https://b")
 
 
-@pytest.mark.parametrize("text", ["", "a:1", "http://", "http://a:1,", "http://a:1,http://a:1/"])
+NONE = ["", "a:1", "http://", "http://a:1,", "http://a:1,http://a:1/", "http://a:one", "http://[a"]
+NONE += ["http://a:99999", "http://a:1?b=c", "http://u:p@a:1,http://v:q@a:1", "ftp://u:p@a"]
+
+
+@pytest.mark.parametrize("text", NONE)
 def test_what_is_no_address_is_refused(text: str) -> None:
-    with pytest.raises(BadSetting, match="address"):
+    with pytest.raises(BadSetting, match="address") as refused:
         addresses_of(text)
+    assert "u:p" not in str(refused.value)
+
+
+def test_a_password_is_told_apart_from_its_address() -> None:
+    (address,) = addresses_of("https://me:a%40b@engine:1/path/")
+    assert without_password(address) == ("https://engine:1/path", ("me", "a@b"))
+    assert without_password("http://[::1]:1") == ("http://[::1]:1", None)
+    assert without_password("http://me@a") == ("http://a", ("me", ""))
+
+
+SHOWN = {
+    "http://a:1": "http://a:1",
+    "http://u:p@a:1": "http://a:1",
+    "sglang:http://u:p/w@a:1": "sglang:http://a:1",
+    "http://u:p@w@a": "http://a",
+    "p@a": "a",
+}
+
+
+@pytest.mark.parametrize("text", SHOWN)
+def test_what_is_shown_has_no_password_in_it(text: str) -> None:
+    assert shown(text) == SHOWN[text]

@@ -20,6 +20,7 @@ from streams.adapters.engines.interface import (
     Tokens,
     WrongEngine,
 )
+from streams.adapters.engines.routing import shown
 
 _TIMEOUT = aiohttp.ClientTimeout(total=None, sock_connect=5.0, sock_read=300.0)
 _QUESTION = aiohttp.ClientTimeout(total=5.0)
@@ -51,11 +52,12 @@ class RemoteScriptedEngine:
     def __init__(self, url: str) -> None:
         """Nothing is asked yet."""
         self._url = url.rstrip("/")
+        self._shown = shown(self._url)
         self._client: aiohttp.ClientSession | None = None
 
     @property
     def name(self) -> str:
-        return f"scripted engine at {self._url}"
+        return f"scripted engine at {self._shown}"
 
     @property
     def logprobs(self) -> Literal["processed", "raw"]:
@@ -91,7 +93,7 @@ class RemoteScriptedEngine:
                     yield tokens
         except (aiohttp.ClientError, TimeoutError) as error:
             if not finished:
-                detail = f"{type(error).__name__}: {error}"
+                detail = f"{type(error).__name__}: {shown(str(error))}"
                 raise EngineError(f"{self.name}: {detail}") from error
         if not finished:
             raise EngineError(f"{self.name}: the answer stops in the middle")
@@ -117,7 +119,8 @@ class RemoteScriptedEngine:
         except (aiohttp.ClientError, TimeoutError):
             return False
         if response.status not in {_OK, _REFUSED} or body:
-            raise NotScripted(f"{self._url}: status {response.status}, this is no scripted engine")
+            what = f"status {response.status}, this is no scripted engine"
+            raise NotScripted(f"{self._shown}: {what}")
         return response.status == _OK
 
     async def close(self) -> None:

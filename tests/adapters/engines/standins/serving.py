@@ -7,6 +7,7 @@ switches it on.
 """
 
 import asyncio
+import base64
 import contextlib
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
@@ -80,6 +81,8 @@ class StandIn:
         """Connections that were used."""
         self.api_key: str | None = None
         """As it is started."""
+        self.basic: str | None = None
+        """User and password that a proxy before it asks for."""
 
     def routes(self) -> list[web.RouteDef]:
         raise NotImplementedError
@@ -89,6 +92,9 @@ class StandIn:
         raise NotImplementedError
 
     def entered(self, request: web.Request) -> bool:
+        if self.basic is not None:
+            wanted = base64.b64encode(self.basic.encode()).decode()
+            return request.headers.get("authorization") == f"Basic {wanted}"
         if self.api_key is None or not self.guards(request.path):
             return True
         return request.headers.get("authorization") == f"Bearer {self.api_key}"
