@@ -1,4 +1,4 @@
-"""Weight updates on `turnstream.control`, keyed by run; every gateway reads them."""
+"""Weight updates on `turnstream.control`; every gateway reads the last of every run."""
 
 from schemas.record import Count, Int64, Name, Record
 

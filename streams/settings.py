@@ -78,8 +78,6 @@ class Settings:
     """Time to look at a refused event and replay it."""
     retention_trained_hours: int = 720
     """Time the records of optimizer steps are kept."""
-    retention_control_hours: int = 168
-    """Longer than any pause for a weight update; every gateway reads all of it at its start."""
     expected_turns_per_s: float = 50.0
     """For the disk estimate of `turnstream topics` alone."""
     expected_turn_bytes: int = 20_480

@@ -3,6 +3,8 @@
 Invariant: a session's events share a key, and so do all samples and outcomes of a group.
 """
 
+from schemas.control import Paused, Resumed
+
 
 def event_key(session_id: str) -> bytes:
     """Of events and traces."""
@@ -15,5 +17,16 @@ def sample_key(session_id: str, group_id: str | None) -> bytes:
 
 
 def run_key(run_id: str) -> bytes:
-    """Of optimizer steps and weight updates."""
+    """Of optimizer steps."""
     return run_id.encode()
+
+
+def control_key(record: Paused | Resumed) -> bytes:
+    """Of weight updates, of which the last of a key is kept.
+
+    A run's last `paused` and last `resumed` both are, and a record of an earlier epoch, which
+    counts for nothing, takes the place of none that does.
+    """
+    if isinstance(record, Paused):
+        return f"paused/{record.run_id}".encode()
+    return f"resumed/{record.run_epoch}/{record.run_id}".encode()

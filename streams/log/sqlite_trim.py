@@ -2,7 +2,8 @@
 
 The oldest entries stand at a topic's start, so a step looks at no more than it may remove. A time
 that is far ahead tells nothing of an entry: it is as old as the next one whose time can be
-believed. Freed pages are used again; the file itself shrinks only
+believed. Weight updates are kept for ever: a run's last ones count however old they are, and all
+of them are small. Freed pages are used again; the file itself shrinks only
 when more than half of it is free.
 
 Invariant: a step removes entries and moves the topic's start in one transaction, so there is
@@ -38,7 +39,6 @@ def keeps_ms(topic: str, settings: Settings) -> int | None:
         settings.traces_topic: settings.retention_traces_hours,
         settings.dead_letters_topic: settings.retention_dead_letters_hours,
         settings.trained_topic: settings.retention_trained_hours,
-        settings.control_topic: settings.retention_control_hours,
     }
     # Samples made under other rules stand in `<samples topic>.<name>`.
     base = next((name for name in hours if f"{topic}.".startswith(f"{name}.")), None)

@@ -6,14 +6,15 @@
     traces         16           7 days           session
     dead-letters   16           30 days          topic/partition/offset
     trained        1            30 days          run
-    control        1            7 days           run
+    control        1            last of a key    kind, epoch and run
     changelog      as turns     last of a key    row or marker
 
 The log's own clock stamps every entry: with the producers' clocks one that runs ahead is refused
 by the broker, and one that runs behind has its turns deleted early.
 
-Invariant: a partition count never changes, since a session would move while it is open; the
-changelog is compacted and nothing else, since deleting by age would drop rows of open sessions.
+Invariant: a partition count never changes, since a session would move while it is open; changelog
+and control are compacted and nothing else, since deleting by age would drop rows of open sessions,
+and the weights of a run that has not changed them for long.
 """
 
 from dataclasses import dataclass
@@ -23,6 +24,8 @@ from streams.settings import FOR_EVER, FRAMING_BYTES, Settings
 
 _HOUR_MS = 3_600_000
 _SEGMENT_SHARE = 8
+_SEGMENT_MS = _HOUR_MS
+"""Of a compacted topic: what is younger is not compacted yet."""
 _TRACE_SHARE_MOST = 0.1
 _DEAD_LETTER_SHARE = 0.01
 _STEP_BYTES_PER_S = 100.0
@@ -72,7 +75,6 @@ def topic_specs(settings: Settings, brokers: int) -> list[TopicSpec]:
             rate * _DEAD_LETTER_SHARE,
         ),
         (settings.trained_topic, 1, settings.retention_trained_hours, _STEP_BYTES_PER_S),
-        (settings.control_topic, 1, settings.retention_control_hours, _STEP_BYTES_PER_S),
     ]
     specs = [
         TopicSpec(
@@ -86,14 +88,21 @@ def topic_specs(settings: Settings, brokers: int) -> list[TopicSpec]:
     ]
     # Rows live as long as their session, at most until it expires; then they are compacted.
     rows = rate * min(settings.idle_limit_s, settings.hard_limit_s) * _ROW_OVERHEAD
+    compacted = [
+        (settings.control_topic, 1, _STEP_BYTES_PER_S * _SEGMENT_MS / 1000),
+        (settings.changelog_topic, many, rows),
+    ]
     return [
         *specs,
-        TopicSpec(
-            name=settings.changelog_topic,
-            partitions=many,
-            replication=copies,
-            configs=_compacted(settings, copies),
-            disk_bytes=rows * copies,
+        *(
+            TopicSpec(
+                name=name,
+                partitions=partitions,
+                replication=copies,
+                configs=_compacted(settings, copies),
+                disk_bytes=size_bytes * copies,
+            )
+            for name, partitions, size_bytes in compacted
         ),
     ]
 
@@ -179,6 +188,6 @@ def _compacted(settings: Settings, copies: int) -> dict[str, str]:
     return _shared(settings, copies, event=False) | {
         "cleanup.policy": "compact",
         "segment.bytes": str(128 << 20),
-        "segment.ms": str(_HOUR_MS),
+        "segment.ms": str(_SEGMENT_MS),
         "min.cleanable.dirty.ratio": "0.2",
     }

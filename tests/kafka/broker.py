@@ -56,6 +56,7 @@ group.initial.rebalance.delay.ms=0
 message.max.bytes={MESSAGE_BYTES_MAX}
 replica.fetch.max.bytes={MESSAGE_BYTES_MAX}
 log.cleaner.dedupe.buffer.size=16777216
+log.cleaner.backoff.ms=500
 log.index.size.max.bytes=1048576
 # After a kill the controller waits for the old session to end before it lets the broker back.
 broker.session.timeout.ms=3000

@@ -186,7 +186,9 @@ def test_each_topic_has_its_own_retention(tmp_path: Path) -> None:
     settings = dataclasses.replace(SETTINGS, retention_samples_hours=50)
     other = f"{settings.samples_topic}.lossless"
     letters = settings.dead_letters_topic
+    control = settings.control_topic
     hours = {TURNS: 100, settings.samples_topic: 50, other: 50, letters: None, "any": None}
+    hours[control] = None
     for topic, kept in hours.items():
         assert keeps_ms(topic, settings) == (None if kept is None else kept * HOUR_MS)
 
@@ -201,6 +203,7 @@ def test_each_topic_has_its_own_retention(tmp_path: Path) -> None:
                 settings.samples_topic: 2,
                 other: 2,
                 letters: 0,
+                control: 0,
                 "any": 0,
             }
 

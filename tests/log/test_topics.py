@@ -28,11 +28,16 @@ def test_copies_and_copies_in_sync_follow_the_number_of_brokers() -> None:
     assert seen == {1: {(1, "1")}, 2: {(2, "1")}, 3: {(3, "2")}, 5: {(3, "2")}}
 
 
-def test_the_changelog_is_compacted_only_and_has_the_partitions_of_the_turns() -> None:
+def test_changelog_and_control_are_compacted_only_and_rows_stand_beside_their_turns() -> None:
     found = specs(partitions=5)
     changelog = found.pop("turnstream-processor-rows-changelog")
-    assert changelog.configs["cleanup.policy"] == "compact"
-    assert "retention.ms" not in changelog.configs
+    control = found.pop("turnstream.control")
+    for spec in (changelog, control):
+        assert spec.configs["cleanup.policy"] == "compact"
+        assert "retention.ms" not in spec.configs
+        (problem,) = problems(spec, state_of(spec, cleanup_policy="delete"))
+        assert "cleanup.policy is delete, wanted compact; kafka-configs.sh --alter" in problem
+    assert control.partitions == 1
     assert changelog.partitions == found["turnstream.turns"].partitions == 5
     assert {spec.configs["cleanup.policy"] for spec in found.values()} == {"delete"}
 

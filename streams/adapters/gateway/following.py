@@ -39,12 +39,18 @@ class Follower:
         topic: str,
         meet: Callable[[Entry], None],
         missed: Callable[[], None] = lambda: None,
+        *,
+        look_back: int | None = LOOK_BACK,
     ) -> None:
-        """`meet` gets every entry, `missed` is told where some are gone; neither raises."""
+        """`meet` gets every entry, `missed` is told where some are gone; neither raises.
+
+        `look_back` is how many entries from before the start are read; None: all.
+        """
         self._log = log
         self._topic = topic
         self._meet = meet
         self._missed = missed
+        self._look_back = look_back
         self._positions: dict[int, int] | None = None
         self._looked_back = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
@@ -93,8 +99,11 @@ class Follower:
         ends = await self._log.end_positions(self._topic)
         if self._positions is None:
             starts = await self._log.start_positions(self._topic)
-            each = LOOK_BACK // max(1, len(ends))
-            self._positions = {p: max(starts.get(p, 0), end - each) for p, end in ends.items()}
+            each = None if self._look_back is None else self._look_back // max(1, len(ends))
+            self._positions = {
+                p: max(starts.get(p, 0), 0 if each is None else end - each)
+                for p, end in ends.items()
+            }
         reader = await self._log.read(self._topic, self._positions)
         try:
             while True:

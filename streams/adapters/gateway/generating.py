@@ -6,11 +6,14 @@
 While the run is paused the engine is not asked; an engine that fails in a pause, in a way that
 time mends, is being changed and counts as stopped. After a stop what was declared is read up to
 now: the pause stands in the log before the trainer touches the engine, so what follows it cannot
-be taken for the weights before.
+be taken for the weights before. The same is done before tokens are taken that may be of weights
+which nobody here has heard of: the first of a generation, what comes in a pause, what comes after
+a silence. Where the log does not answer, their version is not known.
 
-A stop string may begin before a stop and end behind it, where the engine does not see it: then the
-answer is cut here, at the token that completes it. What a schema forces cannot be gone on with:
-the engine would begin the schema anew.
+An engine may stop an answer that has just ended, before it has seen the end: it is over. A stop
+string may begin before a stop and end behind it, where the engine does not see it: then the answer
+is cut here, at the token that completes it. What a schema forces cannot be gone on with: the
+engine would begin the schema anew.
 
 An engine that stops a generation before it has sampled a token of it, without a pause, is waited
 for, longer each time, and given up in the end: it would be asked in a circle.
@@ -22,6 +25,7 @@ too when it returns; a token's version is the one the engine says, else the one 
 import asyncio
 import contextlib
 import dataclasses
+import time
 import uuid
 from collections.abc import Callable, Sequence
 from typing import Protocol
@@ -36,6 +40,8 @@ from streams.adapters.gateway.sampled import Sampled
 PAUSES_S = (0.05, 0.1, 0.2, 0.4, 0.8, 1.6, *[2.0] * 13)
 """After each stop in a row that came before a token was sampled; then the engine is given up."""
 _ABORT_S = 5.0
+_SILENCE_S = 0.1
+"""Long enough for an engine to get other weights in the middle of an answer."""
 
 CANNOT_CONTINUE = "stopped in an answer that a schema constrains, which cannot be gone on with"
 
@@ -68,8 +74,8 @@ class Updates(Protocol):
         """
         ...
 
-    async def caught_up(self) -> None:
-        """Know what was declared by now."""
+    async def caught_up(self) -> bool:
+        """Know what was declared by now; False: the log does not answer."""
         ...
 
 
@@ -94,8 +100,14 @@ class Generating:
         self._request_id = ""
         self._task: asyncio.Task[None] | None = None
         self._stopped = False
-        self._seen = 0
-        """Updates that were known when the last generation began."""
+        self._seen = updates.now
+        """What was known when the last generation began."""
+        self._known = True
+        """Whether what was declared is known up to the last tokens."""
+        self._heard_s = 0.0
+        """When they came."""
+        self._ended = False
+        """Whether they complete a stop string."""
         self.continued = 0
 
     def stop(self) -> None:
@@ -143,6 +155,9 @@ class Generating:
             await self._part(ids, self._rest(sampling, before))
             if sampled.finish != "abort":
                 return
+            if self._ended or (sampled.ids and sampled.ids[-1] in sampling.stop_ids):
+                sampled.cut()
+                return
             if len(sampled.ids) >= most:
                 sampled.finish = "length"
                 return
@@ -161,13 +176,14 @@ class Generating:
 
     async def _part(self, ids: Ids, sampling: Sampling) -> None:
         """One generation; whatever ends it for an update is a stop."""
-        self._seen = self._updates.now.updates
+        self._seen = self._updates.now
         try:
             await self._once(ids, sampling)
         except EngineError as error:
             if error.retryable:
                 await self._updates.caught_up()
-            if not error.retryable or not self._updates.now.paused:
+            now = self._updates.now
+            if not error.retryable or not (now.paused or now.updates > self._seen.updates):
                 raise
             self._sampled.finish = "abort"
         else:
@@ -181,8 +197,8 @@ class Generating:
         return dataclasses.replace(sampling, max_new_tokens=most, seed=seed)
 
     def _join(self) -> None:
-        now = self._updates.now
-        self._sampled.join(now.cache_flushed if now.updates > self._seen else None)
+        now, seen = self._updates.now, self._seen
+        self._sampled.join(now.flushes > seen.flushes if now.updates > seen.updates else None)
 
     async def _once(self, ids: Ids, sampling: Sampling) -> None:
         self._request_id = uuid.uuid4().hex
@@ -199,13 +215,14 @@ class Generating:
         first = True
         try:
             async for tokens in stream:
-                if first and tokens.ids:
-                    await self._hear_first(tokens)
+                if tokens.ids:
+                    await self._know(tokens, first=first)
                     first = False
                 by_itself = bool(before and sampling.stop)
                 for part in _one_by_one(tokens) if by_itself else (tokens,):
                     self._hear(part)
-                    if self._feed(part.ids) and by_itself:
+                    self._ended = self._feed(part.ids)
+                    if self._ended and by_itself:
                         self._sampled.cut()
                         return
                 if tokens.finish is not None:
@@ -216,13 +233,20 @@ class Generating:
                 await close()
         raise EngineError("the engine's answer has no end")
 
-    async def _hear_first(self, tokens: Tokens) -> None:
-        """An engine may have held the request back until it had other weights."""
-        if tokens.weight_version is None and not self._updates.engine_tells:
-            await self._updates.caught_up()
+    async def _know(self, tokens: Tokens, *, first: bool) -> None:
+        """Hear of the weights that tokens may be of, unless the engine says so itself."""
+        silent_s = time.monotonic() - self._heard_s
+        held = self._updates.now.paused or silent_s >= _SILENCE_S
+        if tokens.weight_version is None and (first or (held and not self._updates.engine_tells)):
+            self._known = await self._updates.caught_up()
+        if first and self.continued:
+            self._join()
+        if first:
+            self._seen = self._updates.now
+        self._heard_s = time.monotonic()
 
     def _hear(self, tokens: Tokens) -> None:
-        self._sampled.add(tokens, self._updates.now.version)
+        self._sampled.add(tokens, self._updates.now.version if self._known else None)
         runs = tokens.weight_runs or ()
         if tokens.weight_version is not None or any(version is not None for version, _ in runs):
             self._updates.hear_version()

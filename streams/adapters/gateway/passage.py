@@ -45,9 +45,9 @@ class Passage:
         """The engine has said a version."""
         self._weights.engine_tells = True
 
-    async def caught_up(self) -> None:
-        """Know what was declared by now."""
-        await self._weights.caught_up()
+    async def caught_up(self) -> bool:
+        """Know what was declared by now; False: the log does not answer."""
+        return await self._weights.caught_up()
 
     async def passed(self) -> bool:
         """Wait while the run is paused, and have a place then; False: gave up.

@@ -28,7 +28,9 @@ class RunWeights:
     cache_flushed: bool | None = None
     """At the last update; None: there was none."""
     updates: int = 0
-    """How many `resumed` counted."""
+    """How many `resumed` counted, of those that were read."""
+    flushes: int = 0
+    """At how many of them the cache was emptied."""
 
     def after(self, record: Paused | Resumed) -> "RunWeights":
         """The run after one more record."""
@@ -41,6 +43,7 @@ class RunWeights:
             run_epoch=record.run_epoch,
             cache_flushed=record.cache_flushed,
             updates=self.updates + 1,
+            flushes=self.flushes + record.cache_flushed,
         )
 
     def refuses(self, record: Resumed) -> str | None:

@@ -53,7 +53,7 @@ class Sampled:
         """What was sampled so far is gone on with."""
         if self.joins and self.joins[-1][0] == len(self.ids):
             known = self.joins.pop()[1]
-            cache_flushed = known if cache_flushed is None else cache_flushed
+            cache_flushed = known if cache_flushed is None else cache_flushed or bool(known)
         if self.ids:
             self.joins.append((len(self.ids), cache_flushed))
 

@@ -1,7 +1,7 @@
 """Weight updates as every gateway hears of them: who has to wait, and which version is declared.
 
     control API of any gateway ──► turnstream.control ──► every gateway
-    pause, resume(version)         key = run               calls of the run wait, or go on
+    pause, resume(version)         the last are kept       calls of the run wait, or go on
 
 A pause that nobody ends holds a call for a bounded time, counted from whatever came later, the
 call or the pause; then the call is refused and may be tried again.
@@ -23,11 +23,11 @@ from streams.adapters.gateway.following import Follower
 from streams.adapters.gateway.run_weights import RunWeights
 from streams.errors import LogAway, LogError
 from streams.log.interface import Entry, Log, Outgoing
-from streams.log.keys import event_key
+from streams.log.keys import control_key
 from streams.settings import Settings
 
 _CATCH_UP_S = 2.0
-"""For what the log has by now; a log that is away is heard of when the turn is published."""
+"""For what the log has by now: a stream is not to stand still for a log that is away."""
 
 
 class StillPaused(EngineError):
@@ -49,8 +49,11 @@ class Weights:
         """What comes next, by partition."""
         self._news = asyncio.Event()
         """Set, and replaced, whenever something was read."""
-        self._follower = Follower(log, settings.control_topic, self._meet)
+        self._follower = Follower(log, settings.control_topic, self._meet, look_back=None)
         self._known = False
+        self._asking: asyncio.Task[bool] | None = None
+        self._next: asyncio.Task[bool] | None = None
+        """The question to the log that is under way, and the one after it."""
         self.engine_tells = False
         """Whether the engine has ever said a version by itself."""
 
@@ -61,6 +64,11 @@ class Weights:
     async def close(self) -> None:
         """Let go of the log."""
         await self._follower.close()
+        asked = {task for task in (self._asking, self._next) if task is not None}
+        for task in asked:
+            task.cancel()
+        if asked:
+            await asyncio.wait(asked)
 
     def of(self, run_id: str | None) -> RunWeights:
         """A run, as far as it is known."""
@@ -98,11 +106,24 @@ class Weights:
                 )
             await self._changed(left_s, lambda: not self.of(run_id).paused)
 
-    async def caught_up(self) -> None:
-        """Read what the log has by now, as far as it answers in time."""
+    async def caught_up(self) -> bool:
+        """Read what the log has by now; False: it does not answer in time.
+
+        Many calls ask at once. Those that come while the log is asked share the next question.
+        """
+        if self._next is None:
+            self._next = asyncio.create_task(self._asked_after(self._asking))
+        return await asyncio.shield(self._next)
+
+    async def _asked_after(self, before: "asyncio.Task[bool] | None") -> bool:
+        if before is not None:
+            await asyncio.wait({before})
+        self._asking, self._next = self._next, None
         with contextlib.suppress(LogError, TimeoutError):
             async with asyncio.timeout(_CATCH_UP_S):
                 await self._catch_up()
+                return True
+        return False
 
     async def tell(self, record: Paused | Resumed) -> None:
         """Write a record; returns when it is durable and counts here.
@@ -113,7 +134,7 @@ class Weights:
         position = await self._log.publish(
             Outgoing(
                 topic=self._settings.control_topic,
-                key=event_key(record.run_id),
+                key=control_key(record),
                 value=codec.to_msgpack(record),
             )
         )

@@ -29,8 +29,9 @@ class NoUpdates:
     async def passed(self) -> bool:
         return True
 
-    async def caught_up(self) -> None:
+    async def caught_up(self) -> bool:
         """There is nothing to read."""
+        return True
 
 
 def more(*ids: int, finish: Literal["stop", "abort"] = "abort") -> Tokens:

@@ -8,9 +8,12 @@ import anthropic
 import openai
 import pytest
 
+from schemas import codec
 from schemas.control import Paused, Resumed
 from schemas.events import Turn
 from streams.adapters.engines.scripted import Failure, Script
+from streams.adapters.gateway.following import LOOK_BACK
+from streams.log.interface import Outgoing
 from tests.adapters.gateway.agents import says, user
 from tests.adapters.gateway.agents_kinds import KINDS, opened
 from tests.adapters.gateway.world import World, play, played, until
@@ -42,6 +45,16 @@ async def under_way(world: World, tokens: int = 2) -> None:
     await until(holds)
 
 
+async def waiting(world: World) -> None:
+    """Wait until a call has come in, and long enough to see what it does not do."""
+
+    async def holds() -> bool:
+        return world.gateway.api.in_flight > 0
+
+    await until(holds)
+    await asyncio.sleep(0.2)
+
+
 async def only_turn(world: World, session_id: str) -> Turn:
     (turn,) = await world.turns(session_id)
     return turn
@@ -52,7 +65,7 @@ async def test_a_new_call_waits_until_the_run_goes_on(world: World) -> None:
     agent = await world.open()
     assert (await pause(world))["paused"] is True
     asking = asyncio.create_task(agent.ask(user("Hi")))
-    await asyncio.sleep(0.3)
+    await waiting(world)
     assert not asking.done()
     assert len(world.engine.journal) == 0
     assert world.gateway.gate.running == world.gateway.gate.waiting == 0
@@ -146,13 +159,25 @@ async def test_a_gateway_that_starts_late_knows_what_was_declared(world: World) 
     await pause(world)
     await world.restart()
     asking = asyncio.create_task(agent.ask(user("Hi")))
-    await asyncio.sleep(0.3)
+    await waiting(world)
     assert not asking.done()
     status, told = await world.control("weights", method="GET")
     assert (status, told["paused"], told["version"]) == (200, True, 3)
     await resume(world, 4)
     await asking
     await world.ends_whole(agent)
+
+
+@played(says("Hi."))
+async def test_a_gateway_that_starts_late_knows_a_run_that_others_have_outrun(world: World) -> None:
+    await resume(world, 3, run_id="old")
+    await pause(world, run_id="old")
+    value = codec.to_msgpack(Resumed(run_id="busy", version=1))
+    other = Outgoing(topic=world.settings.control_topic, key=b"busy", value=value)
+    await asyncio.gather(*(world.log.publish(other) for _ in range(LOOK_BACK)))
+    await world.restart()
+    status, told = await world.control("weights?run_id=old", method="GET")
+    assert (status, told["paused"], told["version"]) == (200, True, 3)
 
 
 def test_an_engine_that_tells_no_version_has_the_declared_one(tmp_path: Path) -> None:
@@ -264,7 +289,7 @@ async def test_a_client_that_gives_up_waiting_leaves_nothing_behind(world: World
     agent = await world.open()
     await pause(world)
     asking = asyncio.create_task(agent.ask(user("Hi")))
-    await asyncio.sleep(0.2)
+    await waiting(world)
     asking.cancel()
     await asyncio.wait({asking})
 
@@ -284,7 +309,7 @@ async def test_an_end_does_not_wait_for_a_run_that_is_paused(world: World) -> No
     agent = await world.open()
     await pause(world)
     asking = asyncio.create_task(agent.ask(user("Hi")))
-    await asyncio.sleep(0.2)
+    await waiting(world)
     status, told = await world.control(f"sessions/{agent.session_id}/end", {"reward": 1.0})
     assert status == 200, told
     with pytest.raises(openai.APIStatusError) as caught:
