@@ -82,15 +82,24 @@ class Rollout:
         return changed(self, samples=(), places=(), withheld=reason)
 
     def revised(self, newest: Mapping[str, SampleRevised]) -> "Rollout":
-        """With later rewards where they are newer than its own."""
-        samples, reward = [], self.reward
-        for sample in self.samples:
+        """With later rewards where they are newer than its own.
+
+        They come sample by sample, and the session has one reward: the newest is that of all.
+        """
+        samples = list(self.samples)
+        for at, sample in enumerate(samples):
             late = newest.get(sample.sample_id)
             if late is not None and late.revision > sample.revision:
-                sample = with_reward(sample, late)  # noqa: PLW2901
-                reward = reward if late.session_reward is None else late.session_reward
-            samples.append(sample)
-        return changed(self, samples=tuple(samples), reward=reward)
+                samples[at] = with_reward(sample, late)
+        last = max(samples, key=lambda sample: sample.revision, default=None)
+        if last is None:
+            return self
+        told = {"session_reward": last.session_reward, "reward_payload": last.reward_payload}
+        return changed(
+            self,
+            samples=tuple(msgspec.structs.replace(sample, **told) for sample in samples),
+            reward=self.reward if last.session_reward is None else last.session_reward,
+        )
 
     def _versions(self) -> list[int]:
         return [

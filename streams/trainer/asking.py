@@ -45,10 +45,21 @@ class Asked:
 
     def __post_init__(self) -> None:
         """Refuse what cannot work."""
-        for name, value in (("buffer_bytes", self.buffer_bytes), ("run_epoch", self.run_epoch)):
-            if value < 0:
-                raise ValueError(f"{name}={value}: give a number from 0")
-        advantages = self.judgement.advantages
+        rules, judgement = self.rules, self.judgement
+        timeout_s = None if rules.timeout_ms is None else rules.timeout_ms / 1000
+        for name, value, least in (
+            ("buffer_bytes", self.buffer_bytes, 0),
+            ("run_epoch", self.run_epoch, 0),
+            ("member_timeout", self.member_timeout_s, 1),
+            ("group_timeout", timeout_s, 0),
+            ("group_size", rules.default_size, 1),
+            ("keep_first", rules.keep_first, 1),
+            ("max_staleness", judgement.max_staleness, 0),
+            ("tokens_max", judgement.tokens_max, 1),
+        ):
+            if value is not None and value < least:
+                raise ValueError(f"{name}={value:g}: give a number from {least}")
+        advantages = judgement.advantages
         if advantages not in (None, *get_args(Advantages)):
             raise ValueError(f"advantages={advantages!r}: {', '.join(get_args(Advantages))}")
         if isinstance(self.start, datetime.datetime) and self.start.tzinfo is None:

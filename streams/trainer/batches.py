@@ -12,11 +12,8 @@ that did not fork. With a row's weight each rollout counts once:
 Invariant: a group is never split over two batches, nor a rollout.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-
-import msgspec
 
 from schemas.packed import Packed
 from schemas.samples import Sample, SampleRevised
@@ -78,7 +75,7 @@ class Batch:
     @cached_property
     def packed(self) -> tuple[Packed, ...]:
         """Each of `rollouts` as one tree of tokens: what its samples begin with stands once."""
-        return tuple(packing.packed(_agreed(rollout.samples)) for rollout in self.rollouts)
+        return tuple(packing.packed(rollout.samples) for rollout in self.rollouts)
 
     @property
     def samples(self) -> tuple[Sample, ...]:
@@ -96,10 +93,3 @@ class Batch:
         version = self.version
         oldest = [rollout.oldest_version for rollout in self.rollouts]
         return () if version is None else tuple(version - v for v in oldest if v is not None)
-
-
-def _agreed(samples: Sequence[Sample]) -> list[Sample]:
-    """Siblings with the session's newest reward: a later one reaches them one by one."""
-    newest = max(samples, key=lambda sample: sample.revision)
-    told = {"session_reward": newest.session_reward, "reward_payload": newest.reward_payload}
-    return [msgspec.structs.replace(sample, **told) for sample in samples]

@@ -251,7 +251,8 @@ def test_a_later_reward_changes_what_is_still_here() -> None:
         *in_group("b", size=2),
     ]
     ((group,), _) = grouped(records)
-    assert [s.session_reward for s in group.rollouts[0].samples] == [1.0, 0.25]
+    assert [s.session_reward for s in group.rollouts[0].samples] == [0.25, 0.25]
+    assert [s.reward for s in group.rollouts[0].samples] == [0.5, 0.25]  # its own share
     assert [s.revision for s in group.rollouts[0].samples] == [0, 50]
     assert group.rollouts[0].reward == 0.25
 

@@ -71,7 +71,7 @@ def test_siblings_between_two_rewards_are_one_session(settings: Settings) -> Non
     newer = revised("s", 0, 9, 4.0)
     publish(settings, [first, second, closed, newer])
     ((batch,), _) = all_batches(settings, batch_groups=2, packed=True)
-    assert [sample.session_reward for sample in batch.samples] == [4.0, 1.0]
+    assert [sample.session_reward for sample in batch.samples] == [4.0, 4.0]
     assert [tree.session_reward for tree in batch.packed] == [4.0]
 
 
@@ -260,6 +260,12 @@ WRONG = {
         {"batch_groups": 1, "start": datetime.datetime(2026, 1, 1)},  # noqa: DTZ001
         "with its zone",
     ),
+    "a first none": ({"batch_groups": 1, "keep_first": 0}, "keep_first=0: .* from 1"),
+    "a group of nobody": ({"batch_groups": 1, "group_size": 0}, "group_size=0: .* from 1"),
+    "a time that is over": ({"batch_groups": 1, "group_timeout": -0.5}, "group_timeout=-0.5"),
+    "weights to come": ({"batch_groups": 1, "max_staleness": -1}, "max_staleness=-1"),
+    "samples of nothing": ({"batch_groups": 1, "tokens_max": 0}, "tokens_max=0: .* from 1"),
+    "a member that is out at once": ({"batch_groups": 1, "member_timeout": 0}, "member_timeout=0"),
     "an advantage that is none": ({"batch_groups": 1, "advantages": "ppo"}, "advantages='ppo'"),
 }
 
