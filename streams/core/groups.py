@@ -38,6 +38,8 @@ class Groups:
         self._open: dict[str, OpenGroup] = {}
         self._of_session: dict[str, OpenGroup] = {}
         self._ended = 0
+        self._begun_ms = 0
+        """No open group began before this: not every record has to look at all of them."""
 
     @property
     def waiting(self) -> int:
@@ -76,7 +78,11 @@ class Groups:
         if self.rules.timeout_ms is None or not self._open:
             return []
         before_ms = now_ms - self.rules.timeout_ms
+        if self._begun_ms >= before_ms:
+            return []
         late = [group for group in self._open.values() if group.begun_ms < before_ms]
+        kept = (group.begun_ms for group in self._open.values() if group.begun_ms >= before_ms)
+        self._begun_ms = min(kept, default=before_ms)
         return [ended for group in late for ended in self._end(group, "timeout")]
 
     def abandon(self, group_id: str) -> bool:
@@ -111,6 +117,7 @@ class Groups:
         group = self._open.get(name)
         if group is None:
             group = OpenGroup(name, place, logged_ms, self._ended)
+            self._begun_ms = min(self._begun_ms, logged_ms) if self._open else logged_ms
             self._open[name] = group
         if group.size is None:
             group.size = (record.group_size or rules.default_size) if record.group_id else 1
