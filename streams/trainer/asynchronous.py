@@ -63,7 +63,7 @@ class AsyncSubscription(Core):
                 if batch is not None:
                     whole = batch
                     if self._unready(batch):
-                        whole = await asyncio.wrap_future(feed.submit(self._filled(batch)))
+                        whole = await feed.awaited(self._filled(batch))
                     self._unfilled = None
                     return whole
                 begun_s = time.monotonic()
@@ -88,11 +88,11 @@ class AsyncSubscription(Core):
         feed = self._feed
         assert feed is not None, "begun"
         try:
-            ours = await asyncio.wrap_future(feed.submit(feed.commit(record, numbers)))
+            ours = await feed.awaited(feed.commit(record, numbers))
         except TooLarge:
             record = msgspec.structs.replace(record, statistics=NOT_GIVEN)
-            ours = await asyncio.wrap_future(feed.submit(feed.commit(record, numbers)))
-        self._committed(step, version, numbers, bool(ours))
+            ours = await feed.awaited(feed.commit(record, numbers))
+        self._committed(step, version, numbers, ours)
 
     async def close(self) -> None:
         """As `Subscription.close`."""

@@ -11,14 +11,15 @@ loop, never only logged.
 """
 
 import asyncio
+import concurrent.futures
 import contextlib
 import dataclasses
 import importlib
 import logging
 import threading
 import time
-from collections.abc import Callable, Mapping
-from typing import Any, cast
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Any, TypeVar, cast
 
 from schemas import codec
 from schemas.bad_record import BadRecord
@@ -44,6 +45,7 @@ _SKEW_MS = 5_000
 """Between our clock and the log's, at most: a group times out so much later where nothing comes."""
 _CLOSE_S = 30.0
 
+Answer = TypeVar("Answer")
 Taken = list[tuple[Entry, Sample | SessionClosed | SampleRevised]]
 
 
@@ -71,25 +73,27 @@ class Feed:
         self._room: asyncio.Event | None = None
         self._ready = threading.Event()
         self._target: dict[int, int] | None = None
+        self._closing = False
+        self._pending: set[concurrent.futures.Future[Any]] = set()
 
     def start(self) -> None:
         """Begin to read; where the run stands is known when this returns."""
-        self._thread = threading.Thread(target=self._run, name="turnstream-trainer", daemon=True)
-        self._thread.start()
+        thread = threading.Thread(target=self._run, name="turnstream-trainer", daemon=True)
+        thread.start()
+        self._thread = thread
         self._ready.wait()
         if self.error is not None:
             raise self.error
 
     def close(self) -> None:
-        """Stop, bounded."""
-        loop, thread = self._loop, self._thread
-        if thread is None or loop is None:
-            return
-        with contextlib.suppress(RuntimeError):  # it has ended by itself
-            if self._stopping is not None:
-                loop.call_soon_threadsafe(self._stopping.set)
+        """Stop, bounded; also while it starts."""
+        self._closing = True
+        if self._loop is not None and self._stopping is not None:
+            with contextlib.suppress(RuntimeError):  # it has ended by itself
+                self._loop.call_soon_threadsafe(self._stopping.set)
             self.make_room()
-        thread.join(_CLOSE_S)
+        if self._thread is not None:
+            self._thread.join(_CLOSE_S)
 
     def make_room(self) -> None:
         """The loop has taken a batch."""
@@ -97,10 +101,40 @@ class Feed:
             with contextlib.suppress(RuntimeError):
                 self._loop.call_soon_threadsafe(self._room.set)
 
-    def submit(self, work: Any) -> Any:
-        """Run a coroutine in the thread; a future of what it gives."""
-        assert self._loop is not None, "started"
-        return asyncio.run_coroutine_threadsafe(work, self._loop)
+    def wait(self, work: Coroutine[Any, Any, Answer]) -> Answer:
+        """Run a coroutine in the thread; what it gives.
+
+        Raises:
+            RuntimeError: the thread has ended; if an error ended it, that one instead.
+        """
+        try:
+            return self._submit(work).result()
+        except concurrent.futures.CancelledError:
+            raise self._over() from None
+
+    async def awaited(self, work: Coroutine[Any, Any, Answer]) -> Answer:
+        """As `wait`, from another event loop."""
+        future = self._submit(work)
+        try:
+            return await asyncio.wrap_future(future)
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if task is not None and task.cancelling():
+                raise
+            raise self._over() from None
+
+    def _submit(self, work: Coroutine[Any, Any, Answer]) -> "concurrent.futures.Future[Answer]":
+        with self.changed:
+            if self._loop is None or self._loop.is_closed():
+                work.close()
+                raise self._over()
+            future = asyncio.run_coroutine_threadsafe(work, self._loop)
+            self._pending.add(future)
+        future.add_done_callback(self._pending.discard)
+        return future
+
+    def _over(self) -> BaseException:
+        return self.error or RuntimeError("the subscription is closed")
 
     async def commit(self, record: Trained, batches: set[int]) -> bool:
         """Write the record, then what is to be read again if we die now."""
@@ -125,6 +159,9 @@ class Feed:
             with self.changed:
                 self.error = error
         finally:
+            with self.changed:
+                for future in list(self._pending):
+                    future.cancel()  # its loop will not come to it any more
             self._ready.set()
             self._tell()
 
@@ -138,6 +175,8 @@ class Feed:
     async def _work(self) -> None:
         self._loop = asyncio.get_running_loop()
         self._stopping, self._room = asyncio.Event(), asyncio.Event()
+        if self._closing:
+            self._stopping.set()
         async with open_log(self.asked.settings) as log:
             try:
                 self._source = await self._open(log)

@@ -126,9 +126,10 @@ class Core:
         self._state = state
         self._step = state.step
         self._book.next_number = state.next_batch
-        if not callable(self._version):
-            self._version = state.version
-        self._saved_version = state.version
+        if state.version is not None:
+            self._saved_version = state.version
+            if not callable(self._version):
+                self._version = state.version
         remember(self._book.closed, state.dropped, delivered=False)
         remember(self._book.closed, state.delivered, delivered=True)
 
@@ -156,6 +157,8 @@ class Core:
             feed = Feed(self._asked, self._book, self._state)
             self._feed = feed
             try:
+                if self._closed:
+                    raise RuntimeError("the subscription was closed while it began")
                 feed.start()
             except BaseException:
                 self._closed = True
@@ -183,6 +186,8 @@ class Core:
         batch = self._book.next_batch(version)
         if batch is None and feed.error is not None:
             raise feed.error
+        if batch is None and self._closed:
+            raise StopIteration  # by somebody else, while we waited
         if batch is None and feed.at_end:
             batch = self._book.next_batch(version, rest=True)
             if batch is None:
@@ -283,7 +288,7 @@ class Subscription(Core):
                     feed.changed.wait(_SLICE_S)
                     self._note_wait(begun_s)
             if self._unready(batch):
-                batch = feed.submit(self._filled(batch)).result()
+                batch = feed.wait(self._filled(batch))
             self._unfilled = None
             return batch
         finally:
@@ -312,7 +317,7 @@ class Subscription(Core):
         record, numbers = self._trained(step, version, statistics, batches)
         feed = self._feed
         assert feed is not None, "begun"
-        ours = written(record, lambda one: bool(feed.submit(feed.commit(one, numbers)).result()))
+        ours = written(record, lambda one: feed.wait(feed.commit(one, numbers)))
         self._committed(step, version, numbers, ours)
 
     def close(self) -> None:

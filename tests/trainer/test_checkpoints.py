@@ -238,6 +238,19 @@ def test_retention_that_overtakes_a_busy_trainer_is_an_error(tmp_path: Path) -> 
         _trim(settings)
         with pytest.raises(NoSuchPosition, match="lost to retention"):
             list(itertools.islice(batches, 400))
+        with pytest.raises(NoSuchPosition, match="lost to retention"):
+            batches.commit(1, 1)  # what ended the reading, not that it has ended
+
+
+def test_a_state_without_a_version_leaves_the_one_that_is_given(settings: Settings) -> None:
+    publish(settings, group("old", 1, version=1) + group("new", 1, version=6))
+    state = subscribe(settings, run_id=RUN, batch_groups=1).state_dict()
+    with subscribe(
+        settings, run_id=RUN, batch_groups=1, current_version=7, max_staleness=2, until_end=True
+    ) as batches:
+        batches.load_state_dict(state)
+        assert [names(batch) for batch in batches] == [["new-0"]]
+        assert batches.state_dict()["version"] == 7
 
 
 def test_a_full_state_is_under_a_megabyte() -> None:
