@@ -15,7 +15,6 @@ Invariant: no token is given twice, none is left out, and each has the logprob w
 """
 
 import base64
-import binascii
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -223,7 +222,7 @@ def _experts(text: str | None, count: int) -> tuple[Experts | None, str | None]:
         return None, None
     try:
         data = base64.b64decode(text, validate=True)
-    except binascii.Error as error:
+    except ValueError as error:  # a letter that is none of it, or what is no ASCII at all
         return None, f"routed experts: {error}"
     per_token, odd = divmod(len(data), count * _EXPERT_BYTES or 1)
     if odd or not count:

@@ -10,7 +10,6 @@ Invariant: each token has the logprob with its own id.
 """
 
 import base64
-import binascii
 import io
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, cast
@@ -203,16 +202,18 @@ def _finish(reason: str | None) -> Finish | None:
 def _array(text: str, count: int) -> tuple[Experts | None, str | None]:
     """Of the sampled tokens, or what is wrong."""
     try:
-        array = np.load(io.BytesIO(base64.b64decode(text, validate=True)), allow_pickle=False)
-    except (ValueError, OSError, EOFError, binascii.Error) as error:
+        data = io.BytesIO(base64.b64decode(text, validate=True))
+        array = np.lib.format.read_array(data, allow_pickle=False)
+    except (ValueError, OSError, EOFError) as error:
         return None, f"routed experts: {error}"
     if not array.ndim or array.shape[0] != count:
         return None, f"routed experts of shape {array.shape} for {count} tokens"
+    if array.dtype.kind not in "iu":
+        return None, f"routed experts of type {array.dtype}"
     if array.dtype.name not in _EXPERT_DTYPES:
         array = array.astype(np.int32)
     dtype = cast(Literal["int8", "int16", "int32", "int64", "uint8"], array.dtype.name)
-    data = np.ascontiguousarray(array).tobytes()
-    return Experts(dtype=dtype, shape=array.shape, data=data), None
+    return Experts(dtype=dtype, shape=array.shape, data=array.tobytes()), None
 
 
 def _sampling(sampling: Sampling) -> dict[str, Any]:

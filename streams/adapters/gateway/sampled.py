@@ -110,18 +110,32 @@ class Sampled:
             self.experts.add(None, len(self.ids) - self._began)
 
     def _rewrite(self, runs: Sequence[tuple[int | None, int]]) -> None:
-        """What the last generation says at its end of all its tokens."""
-        rest = sum(count for _, count in runs)
-        if rest > len(self.ids):
-            wrong = f"{rest} tokens in its weight versions, {len(self.ids)} came"
-            raise EngineError(f"the engine gave {wrong}", retryable=False)
-        while rest:
-            version, count = self.versions.pop()
-            if count > rest:
-                self.versions.append((version, count - rest))
-            rest -= min(count, rest)
-        for version, count in runs:
+        """What the last generation says at its end of its tokens, from the first on.
+
+        Those that it sampled and never gave count for nothing; of those that it leaves out
+        stands what was said before.
+        """
+        before, said = _parted(self.versions, self._began)
+        told, _ = _parted(runs, len(self.ids) - self._began)
+        _, rest = _parted(said, sum(count for _, count in told))
+        self.versions = before
+        for version, count in (*told, *rest):
             _extend(self.versions, version, count)
+
+
+def _parted(
+    runs: Sequence[tuple[int | None, int]], tokens: int
+) -> tuple[list[tuple[int | None, int]], list[tuple[int | None, int]]]:
+    """The runs of the first tokens, at most so many, and those of all others."""
+    first: list[tuple[int | None, int]] = []
+    rest: list[tuple[int | None, int]] = []
+    for version, given in runs:
+        count = max(given, 0)
+        some = min(count, tokens)
+        _extend(first, version, some)
+        _extend(rest, version, count - some)
+        tokens -= some
+    return first, rest
 
 
 def _extend(runs: list[tuple[int | None, int]], version: int | None, count: int) -> None:

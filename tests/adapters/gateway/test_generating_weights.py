@@ -24,7 +24,7 @@ from streams.log.sqlite import SqliteLog
 from streams.settings import Settings
 from tests.adapters.gateway.faulty_log import Faulty
 from tests.adapters.gateway.test_gateway_paths_generating import PROMPT, Stopping
-from tests.adapters.gateway.world import SECONDS_MAX
+from tests.adapters.gateway.world import SECONDS_MAX, until
 
 RUN = "r"
 END = 9
@@ -66,8 +66,10 @@ class Setting:
     async def pause(self) -> None:
         await self._trainer.tell(Paused(run_id=RUN))
 
-    def resume(self, version: int, *, flushed: bool = False) -> Callable[[], Awaitable[None]]:
-        record = Resumed(run_id=RUN, version=version, cache_flushed=flushed)
+    def resume(
+        self, version: int, *, flushed: bool = False, epoch: int = 0
+    ) -> Callable[[], Awaitable[None]]:
+        record = Resumed(run_id=RUN, version=version, cache_flushed=flushed, run_epoch=epoch)
         return lambda: self._trainer.tell(record)
 
     async def sampled(self, *parts: Sequence[Step]) -> tuple[Sampled, Telling]:
@@ -213,6 +215,37 @@ async def test_an_engine_that_fails_behind_the_end_in_a_pause_has_answered(at: S
     sampled, engine = await at.sampled([some(1, END), at.pause, AWAY])
     assert (sampled.ids, sampled.finish) == ([1, END], "stop")
     assert len(engine.asked) == 1
+
+
+@played
+async def test_who_gives_up_in_a_pause_keeps_what_was_sampled_before_it(at: Setting) -> None:
+    engine, sampled = Telling([some(1, 2), at.pause, some(finish="abort")]), Sampled()
+    gate = FairGate(1)
+    passage = Passage(gate, at.gateway, "s", RUN)
+    made = Generating(engine, "s", sampled, lambda _: False, passage)
+    running = asyncio.create_task(made.run(PROMPT, Sampling()))
+
+    async def waits() -> bool:  # and holds no place meanwhile
+        return bool(made.continued) and not gate.running
+
+    await until(waits)
+    passage.give_up()
+    made.stop()
+    await running
+    passage.leave()
+    assert (sampled.ids, sampled.finish) == ([1, 2], "abort")
+    assert (sampled.weight_versions, sampled.continued_at) == ([(0, 2)], None)
+    assert (gate.running, gate.waiting, len(engine.asked)) == (0, 0, 1)
+
+
+@played
+async def test_a_run_that_went_back_has_the_lower_version_of_its_new_epoch(at: Setting) -> None:
+    await at.resume(7)()
+    sampled, _ = await at.sampled(
+        [some(1), at.pause, at.resume(5), at.resume(3, epoch=1), some(finish="abort")],
+        [some(2, END, finish="stop")],
+    )
+    assert sampled.weight_versions == [(7, 1), (3, 2)]
 
 
 @played

@@ -2,7 +2,7 @@
 
 import pytest
 
-from streams.adapters.engines.interface import EngineError, Tokens
+from streams.adapters.engines.interface import Tokens
 from streams.adapters.gateway.sampled import Sampled
 
 Runs = tuple[tuple[int | None, int], ...]
@@ -13,7 +13,9 @@ def some(count: int, version: int | None = None, runs: Runs | None = None) -> To
     return Tokens(ids=ids, logprobs=(-0.5,) * count, weight_version=version, weight_runs=runs)
 
 
-CASES: dict[str, tuple[list[Tokens], list[tuple[int, int]] | None]] = {
+BEGINS = None
+"""Another generation."""
+CASES: dict[str, tuple[list[Tokens | None], list[tuple[int, int]] | None]] = {
     "told with each": ([some(2, 1), some(1, 1), some(3, 2)], [(1, 3), (2, 3)]),
     "told of none": ([some(2), some(1)], None),
     "told of some": ([some(2, 1), some(1)], None),
@@ -22,25 +24,31 @@ CASES: dict[str, tuple[list[Tokens], list[tuple[int, int]] | None]] = {
     "told at the end, without a token": ([some(2), some(0, runs=((1, 2),))], [(1, 2)]),
     "corrected at the end": ([some(2, 1), some(2, 2, ((1, 3), (2, 1)))], [(1, 3), (2, 1)]),
     "the end of the second generation says nothing of the first": (
-        [some(2, runs=((1, 2),)), some(1), some(2, runs=((1, 1), (2, 2)))],
+        [some(2, runs=((1, 2),)), BEGINS, some(1), some(2, runs=((1, 1), (2, 2)))],
         [(1, 3), (2, 2)],
     ),
-    "a generation that was cut says nothing": ([some(2), some(2, runs=((1, 2),))], None),
+    "a generation that was cut says nothing": ([some(2), BEGINS, some(2, runs=((1, 2),))], None),
+    "more than came": ([some(2, runs=((1, 1), (2, 4)))], [(1, 1), (2, 1)]),
+    "more than came, of the second generation": (
+        [some(3, 1), BEGINS, some(2, runs=((2, 4),))],
+        [(1, 3), (2, 2)],
+    ),
+    "fewer than came": ([some(2, 3), some(1, 4, runs=((2, 1), (3, 1)))], [(2, 1), (3, 1), (4, 1)]),
+    "fewer than came, and nothing before": ([some(2), some(1, runs=((2, 1),))], None),
+    "less than nothing": ([some(3, runs=((1, 2), (2, -1), (3, 1)))], [(1, 2), (3, 1)]),
     "a label that is no number": ([some(2), some(1, runs=((None, 3),))], None),
 }
 
 
 @pytest.mark.parametrize(("came", "runs"), CASES.values(), ids=CASES)
 def test_runs_cover_every_token_or_are_not_given(
-    came: list[Tokens], runs: list[tuple[int, int]] | None
+    came: list[Tokens | None], runs: list[tuple[int, int]] | None
 ) -> None:
     sampled = Sampled()
     for tokens in came:
-        sampled.add(tokens)
+        if tokens is BEGINS:
+            sampled.begin()
+        else:
+            sampled.add(tokens)
     assert sampled.weight_versions == runs
-
-
-def test_runs_of_more_tokens_than_came_are_an_error() -> None:
-    sampled = Sampled()
-    with pytest.raises(EngineError, match="3 tokens in its weight versions, 2 came"):
-        sampled.add(some(2, runs=((1, 3),)))
+    assert sum(count for _, count in sampled.versions) == len(sampled.ids)
