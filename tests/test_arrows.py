@@ -30,7 +30,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     "schemas": set(),
     "streams": set(),  # the package's own __init__; every folder in it is a room by name
     "streams.errors": {"schemas"},
-    "streams.settings": PURE,
+    "streams.settings": PURE | {"streams.settings_checks"},
+    "streams.settings_checks": PURE | {"streams.settings"},
     "streams.core": PURE,
     "streams.log": INNER,
     "streams.adapters": INNER | {"streams.adapters.dialects"},
@@ -39,7 +40,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "streams.trainer": INNER,
     "streams.sinks": INNER,
     "streams.viewer": INNER,
-    "streams.cli": INNER | SHELLS,
+    "streams.cli": INNER | SHELLS | {"streams.settings_checks"},
 }
 
 PURE_ROOMS = {"streams.core", "streams.adapters.dialects"}

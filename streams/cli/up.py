@@ -40,6 +40,7 @@ from streams.cli.serving import (
     secret_file,
     tokenizer_option,
 )
+from streams.cli.up_sinks import SinkProcesses
 from streams.errors import BadSetting, TurnstreamError
 from streams.log.sqlite import SqliteLog
 from streams.processor.embedded import EmbeddedProcessor
@@ -158,6 +159,7 @@ async def _run(chosen: Chosen, stop: asyncio.Event) -> None:
         processor = EmbeddedProcessor(settings, log)
         over = asyncio.Event()
         working: asyncio.Task[None] | None = None
+        sinks = SinkProcesses(settings)
         try:
             await log.end_positions(settings.turns_topic)  # a file that is no log says so now
             trouble = await engine_trouble(engine)
@@ -167,6 +169,7 @@ async def _run(chosen: Chosen, stop: asyncio.Event) -> None:
             async with Gateway(settings, log, engine, chosen.renderer, chosen.secrets) as gateway:
                 health = await serve(settings, processor.counts, processor.look)
                 working = asyncio.create_task(processor.run(over))
+                sinks.start()
                 try:
                     await _until(stop, working, gateway, chosen)
                 finally:
@@ -175,8 +178,11 @@ async def _run(chosen: Chosen, stop: asyncio.Event) -> None:
             # Last: what the gateway published while it drained is worked on, too.
             over.set()
             await engine.close()
-            if working is not None:
-                await working
+            try:
+                if working is not None:
+                    await working
+            finally:
+                await sinks.end()  # and they write what came of it
 
 
 async def _until(

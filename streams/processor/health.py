@@ -73,7 +73,9 @@ class WorkerMetrics(Collector):
             yield gauge
 
 
-async def serve(settings: Settings, counts: Counter[str], look: Look) -> web.AppRunner:
+async def serve(
+    settings: Settings, counts: Counter[str], look: Look, who: str = "turnstream processor"
+) -> web.AppRunner:
     """Answer on the settings' address until the runner is cleaned up."""
     registry = CollectorRegistry()
     registry.register(WorkerMetrics(counts, look))
@@ -104,5 +106,5 @@ async def serve(settings: Settings, counts: Counter[str], look: Look) -> web.App
         # Several workers on one machine: the first has the port, the others say where they are.
         await web.TCPSite(runner, settings.metrics_host, 0).start()
     host, port = runner.addresses[0][:2]
-    sys.stderr.write(f"turnstream processor: health and metrics on http://{host}:{port}\n")
+    sys.stderr.write(f"{who}: health and metrics on http://{host}:{port}\n")
     return runner
