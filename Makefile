@@ -14,7 +14,7 @@ TRACKIO := .venv/trackio
 # More words for the command of a target, e.g. `make test ARGS="-k tree"`.
 ARGS ?=
 
-.PHONY: help venv demo test test-clients test-train broker check format mutants chaos chaos-variants chaos-embedded chaos-gateway soak bench-core bench-processor bench-embedded bench-environments bench-gateway lock wheel clean
+.PHONY: help venv demo test test-clients test-train broker check format mutants features chaos chaos-variants chaos-embedded chaos-gateway soak bench-core bench-processor bench-embedded bench-environments bench-gateway lock wheel clean
 
 help: ## this list
 	@sed -nE 's/^([a-z-]+):[^#]*## (.*)/\1|\2/p' Makefile | while IFS='|' read -r name text; do \
@@ -88,6 +88,10 @@ format: $(READY) ## rewrite the code in the project's format and mend what lint 
 
 mutants: $(READY) ## plant named errors in the core; each must fail a test
 	@$(BIN)/python -m tests.mutants $(ARGS)
+
+features: $(READY) ## break claims of tests/features.toml, each must fail a test (ARGS="R- T-stop" or "--random 10 --seed X")
+	@tools/need-java
+	@$(BIN)/python -m tests.features $(ARGS)
 
 # How many sessions the chaos run begins with, and the seed of its faults.
 SESSIONS ?= 1000

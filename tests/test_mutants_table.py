@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.mutants.__main__ import NoVerdictError, first_failure, project_copy
 from tests.mutants.mutant import LostPlaceError, Mutant
 from tests.mutants.planted import PLANTED
+from tests.mutants.trial import NoVerdictError, first_failure, project_copy
 
 ROOT = Path(__file__).resolve().parent.parent
 

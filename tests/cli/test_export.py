@@ -1,6 +1,7 @@
 """`turnstream export` on an embedded log, to files, and where there is no log."""
 
 import asyncio
+import contextlib
 import importlib
 import json
 import os
@@ -8,7 +9,7 @@ import re
 import signal
 import subprocess
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -93,8 +94,9 @@ def test_an_export_does_not_overwrite_its_log(place: Place, ending: str) -> None
     assert turnstream("export", "samples", "--to", link).code == 2
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_leaves_no_part_of_a_file(place: Place, number: int) -> None:
+@contextlib.contextmanager
+def begun(place: Place) -> Iterator[subprocess.Popen[bytes]]:
+    """An export to `samples.jsonl` that waits for more events."""
     path = place.folder / "samples.jsonl"
     with running("export", "samples", "-", "--to", path, stdin=subprocess.PIPE) as export:
         assert export.stdin is not None
@@ -104,6 +106,20 @@ def test_a_signal_leaves_no_part_of_a_file(place: Place, number: int) -> None:
         while not any(place.folder.glob(".*.part")):
             assert time.monotonic() < until_s, "it does not begin"
             time.sleep(0.02)
+        yield export
+
+
+def test_a_killed_export_leaves_the_one_before(place: Place) -> None:
+    path = place.folder / "samples.jsonl"
+    path.write_text("the export before\n")
+    with begun(place) as export:
+        assert interrupted(export, signal.SIGKILL).code == -signal.SIGKILL
+    assert path.read_text() == "the export before\n"
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_leaves_no_part_of_a_file(place: Place, number: int) -> None:
+    with begun(place) as export:
         ran = interrupted(export, number)
     assert (ran.code, ran.out) == (1, "")
     assert ran.err.split() == ["Aborted!"]

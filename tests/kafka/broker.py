@@ -41,6 +41,8 @@ from tests.kafka.jars import ARCHIVE, NoBroker, broker_jars, java_command, one_a
 START_SECONDS_MAX = 60.0
 STOP_SECONDS_MAX = 30.0
 MESSAGE_BYTES_MAX = 8_388_608
+SHARED_PORT = "TESTS_BROKER_PORT"
+"""The variable that names a broker which several runs of tests share."""
 _PORTS = range(20_000, 30_000)
 _given: set[int] = set()
 _GUARD = 'while read -r pid; do last=$pid; done; [ -z "$last" ] || kill -9 "$last"'

@@ -1,6 +1,7 @@
 """One real broker for all tests of this folder that do not break it."""
 
 import asyncio
+import os
 import uuid
 from collections.abc import Iterator
 
@@ -8,12 +9,16 @@ import pytest
 
 from streams.log.kafka_topics import create_topics
 from streams.settings import Settings
-from tests.kafka.broker import Broker
+from tests.kafka.broker import SHARED_PORT, Broker
 
 
 @pytest.fixture(scope="session")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
     """Answering; shared, so a test takes its own topic prefix and leaves the broker running."""
+    port = os.environ.get(SHARED_PORT)
+    if port:
+        yield Broker(tmp_path_factory.mktemp("broker"), port=int(port))
+        return
     with Broker(tmp_path_factory.mktemp("broker")) as running:
         yield running
 

@@ -6,8 +6,10 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -179,45 +181,95 @@ def test_a_topic_that_is_not_as_it_has_to_be_is_said_at_once(settings: Settings)
         assert recorder.counts["retries"] == 0
 
 
-def test_a_broker_that_is_killed_masks_nothing_and_gets_the_ends_when_it_is_back(
-    own_broker: Broker,
-) -> None:
+def away_settings(broker: Broker) -> Settings:
+    """Of a broker that is given up soon."""
     settings = Settings(
-        bootstrap_servers=own_broker.bootstrap_servers,
+        bootstrap_servers=broker.bootstrap_servers,
         partitions=2,
         publish_timeout_s=4.0,
         request_timeout_s=4.0,
     )
     asyncio.run(create_topics(settings))
-    with Recorder(settings, patience_s=5.0) as recorder:
-        raising, closing, going_on = (recorded(Walk(8), recorder) for _ in range(3))
-        for env in (raising, closing, going_on):
+    return settings
+
+
+def leave(env: Any) -> None:
+    with env:
+        raise KeyError("lost")
+
+
+AWAY: dict[str, tuple[Callable[[Any], object], type[BaseException], str]] = {
+    "last step": (lambda env: env.step(1), NotRecorded, "completed"),
+    "reset while active": (lambda env: env.reset(), NotRecorded, "interrupted"),
+    "close while active": (lambda env: env.close(), NotRecorded, "closed"),
+    "leaving by an error": (leave, KeyError, "error"),
+    "step raises": (lambda env: env.step(9), ToyError, "error"),
+}
+
+
+def test_a_broker_that_is_killed_masks_nothing_and_gets_the_ends_when_it_is_back(
+    own_broker: Broker,
+) -> None:
+    settings = away_settings(own_broker)
+
+    async def cancelled(recorder: Recorder) -> str:
+        env = recorded(Chat(slow_s=60.0), recorder)
+        await env.reset()
+        task = asyncio.create_task(env.step(said("on")))
+        await asyncio.to_thread(own_broker.kill)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await asyncio.wait_for(task, 30)
+        return str(env.session_id)
+
+    with Recorder(settings, patience_s=5.0) as recorder, ThreadPoolExecutor(len(AWAY)) as pool:
+        going_on = recorded(Walk(8), recorder)
+        envs = [going_on, *(recorded(Walk(2), recorder) for _ in AWAY)]
+        for env in envs:
             env.reset()
             env.step(1)
-        own_broker.kill()
-        with pytest.raises(ToyError, match="the floor gave way"):
-            raising.step(9)
-        with pytest.raises(NotRecorded):
-            closing.close()
-        assert closing.unwrapped.closed == 1  # the environment is, whatever the record
+        names = [str(env.session_id) for env in envs]
+        ends = {names[0]: "error"}
+        ends[asyncio.run(cancelled(recorder))] = "cancelled"  # the broker is gone from here on
+        asked = [
+            pool.submit(how, env) for env, (how, *_) in zip(envs[1:], AWAY.values(), strict=True)
+        ]
         with pytest.raises(NotRecorded):
             going_on.step(1)
+        for done, name, (_, error, status) in zip(asked, names[1:], AWAY.values(), strict=True):
+            assert isinstance(done.exception(SECONDS_MAX), error)
+            ends[name] = status
+        assert envs[3].unwrapped.closed == 1  # the environment is, whatever the record
         own_broker.start()
         deadline_s = time.monotonic() + SECONDS_MAX
-        while recorder.counts["stored"] + recorder.counts["lost"] < 10:
+        while not ends.keys() <= {name for name, one in told(settings).items() if one.is_over}:
             assert time.monotonic() < deadline_s, recorder.counts
-            time.sleep(0.2)
+            time.sleep(0.5)
     # What the broker had and did not say stands there twice, in the same words; it counts once.
-    outcomes = {name: outcome_of(one) for name, one in told(settings).items()}
-    assert {name: one.end_status for name, one in outcomes.items()} == {
-        raising.session_id: "error",
-        closing.session_id: "closed",
-        going_on.session_id: "error",
-    }
-    assert [one.refused for one in outcomes.values()] == [0, 0, 0]
-    reason = outcomes[going_on.session_id].reason
+    outcomes = {name: outcome_of(one) for name, one in told(settings).items() if name in ends}
+    assert {name: one.end_status for name, one in outcomes.items()} == ends
+    assert {one.refused for one in outcomes.values()} == {0}
+    reason = outcomes[names[0]].reason
     assert reason is not None
     assert reason.stage == "log"
+
+
+def test_a_broker_that_hangs_holds_up_nobody_for_longer_than_their_patience(
+    own_broker: Broker,
+) -> None:
+    settings = away_settings(own_broker)
+    with Recorder(settings, patience_s=1.0) as recorder:
+        env, other = recorded(Walk(8), recorder), recorded(Walk(8), recorder)
+        for one in (env, other):
+            one.reset()
+            one.step(1)
+        own_broker.pause()  # its connections stay open
+        with pytest.raises(NotRecorded):
+            env.step(1)
+        with pytest.raises(ToyError):
+            other.step(9)
+        assert recorder.close(1.0) > 0
+        own_broker.resume()
 
 
 def outcome_of(one: Told) -> SessionClosed:

@@ -12,31 +12,20 @@ Invariant: an error counts as killed only if a test of the copy ran and failed.
 """
 
 import argparse
-import os
-import shutil
-import subprocess
 import sys
-import tempfile
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 
-from tests.mutants.guard import KILLER
 from tests.mutants.mutant import LostPlaceError, Mutant
 from tests.mutants.planted import PLANTED
+from tests.mutants.trial import ROOT, NoVerdictError, first_failure, project_copy
 
-ROOT = Path(__file__).resolve().parent.parent.parent
-COPIED = ("schemas", "streams", "tests")
 ALL_TESTS = "tests/core"
-GUARD = "tests.mutants.guard"
 SLOWEST = ("test_against_the_oracle.py", "test_properties.py")
 """Started first where everything must run, last where one failure is enough."""
 AT_ONCE = 2
-RUN_SECONDS_MAX = 300.0
-PASSED, FAILED = 0, 1
 SUMMARY = "Plant each named error in a copy of the project; each must fail a test."
 
 
@@ -50,50 +39,6 @@ class Verdict:
     trouble: str
     """Why the error does not count as killed; empty if it does."""
     seconds: float
-
-
-class NoVerdictError(Exception):
-    """The tests neither passed nor failed: they could not be run, or did not end."""
-
-
-@contextmanager
-def project_copy() -> Iterator[Path]:
-    """A throw-away copy of everything the tests of the core read."""
-    with tempfile.TemporaryDirectory(prefix="turnstream-mutant-") as folder:
-        root = Path(folder).resolve()
-        for name in COPIED:
-            ignored = shutil.ignore_patterns("__pycache__")
-            shutil.copytree(ROOT / name, root / name, ignore=ignored)
-        shutil.copy(ROOT / "pyproject.toml", root)
-        yield root
-
-
-def first_failure(root: Path, tests: Sequence[str]) -> str | None:
-    """The first of these tests that fails in the copy; None if all pass."""
-    # Nobody reads the assertions, and rewriting them costs more than most tests take.
-    options = ["-x", "-q", "--tb=line", "--assert=plain", "-pno:cacheprovider", f"-p{GUARD}"]
-    command = [sys.executable, "-m", "pytest", *options, *tests]
-    env = os.environ | {"PYTHONPATH": str(root), "PYTHONDONTWRITEBYTECODE": "1"}
-    try:
-        run = subprocess.run(
-            command,
-            cwd=root,
-            env=env,
-            timeout=RUN_SECONDS_MAX,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-    except subprocess.TimeoutExpired:
-        reason = f"no end after {RUN_SECONDS_MAX:.0f} s"
-        raise NoVerdictError(reason) from None
-    killer = root / KILLER
-    if run.returncode == PASSED:
-        return None
-    if run.returncode == FAILED and killer.exists():
-        return killer.read_text(encoding="utf-8")
-    reason = f"the tests could not be run:\n{run.stdout[-2000:]}{run.stderr[-2000:]}"
-    raise NoVerdictError(reason)
 
 
 def core_tests() -> list[str]:

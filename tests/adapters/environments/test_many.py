@@ -184,3 +184,23 @@ def test_a_second_attempt_takes_the_slot_of_the_first(world: World) -> None:
     assert (second.will_retry, len(second.sample_ids), second.attempt) == (False, 1, 1)
     assert {one.rollout_index for one in outcomes.values()} == {0}
     assert [sample.attempt for sample in samples] == [1]
+
+
+def test_the_end_of_one_session_leaves_the_other_as_it_is(world: World) -> None:
+    with world.recorder() as recorder:
+        first, second = recorded(Walk(2), recorder), recorded(Walk(3), recorder)
+        for env in (first, second):
+            env.reset()
+            env.step(1)
+        first.step(1)
+        outcomes, _ = world.processed(1)
+        assert outcomes.keys() == {first.session_id}
+        # The next processor has only the table that the first one left.
+        second.step(1)
+        second.step(1)
+        outcomes, _ = world.processed(1)
+    assert [(one.end_status, one.turns) for one in outcomes.values()] == [
+        ("completed", 2),
+        ("completed", 3),
+    ]
+    assert world.letters() == []

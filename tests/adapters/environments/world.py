@@ -48,6 +48,10 @@ class Told:
         return event
 
     @property
+    def is_over(self) -> bool:
+        return any(isinstance(event, SessionEnded) for event in self.events)
+
+    @property
     def kinds(self) -> list[str]:
         return [str(event.__struct_config__.tag) for event in self.events]
 
@@ -98,7 +102,7 @@ class World:
         """What is told once so many sessions have an end, which may come from the background."""
         return until(
             self.told,
-            lambda told: sum("session_ended" in one.kinds for one in told.values()) >= count,
+            lambda told: sum(one.is_over for one in told.values()) >= count,
         )
 
     def processed(

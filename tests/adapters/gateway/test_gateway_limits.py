@@ -2,6 +2,7 @@
 
 import asyncio
 import dataclasses
+import socket
 from typing import Any
 
 import openai
@@ -89,6 +90,18 @@ async def test_sessions_that_wait_take_turns(world: World) -> None:
     await world.ends_whole(busy)
 
 
+@played(Rule(text="Yes.", times=None, gap_ms=50), gateway_concurrency=2)
+async def test_never_more_calls_are_sampled_at_once_than_allowed(world: World) -> None:
+    agents = [await world.open() for _ in range(10)]
+    calls = asyncio.gather(*(agent.ask(user("Hi")) for agent in agents))
+    most = 0
+    while not calls.done():
+        most = max(most, sum(entry.outcome == "running" for entry in world.engine.journal))
+        await asyncio.sleep(0.01)
+    await calls
+    assert (most, len(world.engine.journal)) == (2, 10)
+
+
 @played(Rule(text="Yes.", times=None, gap_ms=300), gateway_concurrency=1)
 async def test_a_client_that_stops_waiting_is_not_sampled_for(world: World) -> None:
     agent = await world.open()
@@ -153,6 +166,24 @@ async def test_a_port_in_use_is_said(world: World) -> None:
     second = Gateway(settings, world.log, world.engine, world.renderer, SECRETS)
     with pytest.raises(PortTaken, match=f"{port} is in use"):
         await second.__aenter__()
+    settings = dataclasses.replace(settings, gateway_host="192.0.2.1")  # nobody's: not tried again
+    third = Gateway(settings, world.log, world.engine, world.renderer, SECRETS)
+    with pytest.raises(PortTaken, match=rf"192\.0\.2\.1:{port}: "):
+        await third.__aenter__()
+
+
+@played()
+async def test_a_port_that_is_freed_soon_is_waited_for(world: World) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        settings = dataclasses.replace(world.settings, gateway_port=port)
+        second = Gateway(settings, world.log, world.engine, world.renderer, SECRETS)
+        starting = asyncio.create_task(second.__aenter__())
+        await asyncio.wait({starting}, timeout=1.0)
+        assert not starting.done()
+    await starting
+    assert second.base_url == f"http://127.0.0.1:{port}"
+    await second.__aexit__(None, None, None)
 
 
 @played(calls("ls"), calls("pwd"), says("Done."))
