@@ -96,6 +96,10 @@ async def open_reader(settings: Settings, topic: str, positions: Mapping[int, in
     await started(what, consumer, settings, settings.request_timeout_s)
     places = [TopicPartition(topic, partition) for partition in positions]
     try:
+        # First of all: a consumer that is asked about a topic it does not know waits at first.
+        consumer.assign(places)
+        for place in places:
+            consumer.seek(place, max(0, positions[place.partition]))
         seconds = settings.request_timeout_s
         first = await answered(what, lambda: consumer.beginning_offsets(places), settings, seconds)
         last = await answered(what, lambda: consumer.end_offsets(places), settings, seconds)
@@ -107,9 +111,6 @@ async def open_reader(settings: Settings, topic: str, positions: Mapping[int, in
                     f"{first[place]} up to {last[place]}"
                 )
                 raise NoSuchPosition(detail)
-        consumer.assign(places)
-        for place in places:
-            consumer.seek(place, positions[place.partition])
     except BaseException:
         await stopped(consumer, settings.request_timeout_s)
         raise

@@ -19,13 +19,13 @@ import functools
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
-from renderers import config_from_name, create_renderer  # type: ignore[import-untyped]
 from transformers import PreTrainedTokenizerBase
 
 from schemas.record import Ids
 from streams.adapters.dialects.calls import Message, Tool
 from streams.adapters.gateway import rendering_probes as probes
 from streams.adapters.gateway.encoding import Encoder, RenderFailed
+from streams.adapters.gateway.rendering_package import config_from_name, create_renderer
 from streams.adapters.gateway.rendering_template import (
     KEEP_REASONING,
     RETENTION,

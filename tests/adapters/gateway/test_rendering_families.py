@@ -4,6 +4,8 @@ The tokenizers have one token a byte and the markers of their family; there is n
 """
 
 import functools
+import subprocess
+import sys
 import tempfile
 from pathlib import Path
 
@@ -124,3 +126,15 @@ def test_neither_template_nor_family_is_refused(tmp_path: Path) -> None:
     byte_tokenizer(MARKERS["Llama3"]).save_pretrained(tmp_path)
     with pytest.raises(BadSetting, match="has no chat template: name a template file or a model"):
         Renderer(tmp_path)
+
+
+def test_the_client_that_the_package_imports_is_left_to_those_who_use_it() -> None:
+    code = (
+        "import sys, streams.adapters.gateway.rendering_package;"
+        "print('openai' in sys.modules);"
+        "import openai; print(openai.AsyncOpenAI.__name__)"
+    )
+    run = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=True
+    )
+    assert run.stdout.split() == ["False", "AsyncOpenAI"]
