@@ -108,7 +108,7 @@ class Turn(Identified, frozen=True, kw_only=True, tag="turn"):
     seq: Annotated[int, msgspec.Meta(ge=1, le=2**63 - 1)] | None = None
     """From 1, per source and session, given when the turn is handed to the log."""
     prev: Int64 | None = None
-    """Log position of the session's previous acknowledged turn, if known."""
+    """Log position of the session's newest acknowledged turn when this one was asked, if known."""
     request_class: RequestClass | None = None
     class_by_shape: bool = False
     """The class is an adapter's guess; a turn that a later one extends was no side call."""

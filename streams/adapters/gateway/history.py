@@ -200,11 +200,13 @@ class History:
             named.update({name: whole for name, turn in named.items() if turn is part})
 
     def superseded(self, turn: RecordedTurn) -> list[RecordedTurn]:
-        """The twins of a turn that is being extended, answered before it was asked.
+        """The twins of a turn that is being extended, in the log before it was asked.
 
         Asked again, the client never got them. Twins that were asked for side by side were all
-        wanted: the client chooses among them.
+        wanted: the client chooses among them. Places in the log say so, whoever wrote there; the
+        clocks of two gateways do not.
         """
+        asked_after = -1 if turn.prev is None else turn.prev
         at_place = turn.place.answers.turns if turn.place.answers else []
         return [
             twin
@@ -212,7 +214,8 @@ class History:
             if twin is not turn
             and twin.tools_digest == turn.tools_digest
             and twin.is_leaf
-            and (twin.finished_ms or 0) <= (turn.started_ms or 0)
+            and twin.position is not None
+            and twin.position <= asked_after
         ]
 
     def _base_of(self, event: Turn) -> RecordedTurn | None:

@@ -82,8 +82,7 @@ def with_tokens(
         end=prompt_len + len(event.output_ids),
         prompt_sums=(hashed, checked),
         end_sums=(whole, crc32(output, checked)),
-        started_ms=event.started_ms,
-        finished_ms=event.finished_ms,
+        prev=event.prev,
         broken=not event.delivered,
     )
 

@@ -124,8 +124,8 @@ class RecordedTurn:
     """The same over prompt and output."""
     position: int | None = None
     """Where the log has it; None until it is acknowledged."""
-    started_ms: int | None = None
-    finished_ms: int | None = None
+    prev: int | None = None
+    """Where the newest turn stood that was acknowledged when it was asked."""
     broken: bool = False
     """The client hung up while it was sampled: the end of it may never have been given."""
 

@@ -23,6 +23,7 @@ _LABELS = {
     "ignored": "field",
     "channels_lost": "why",
     "unknown_answers": "kind",
+    "read_back_refused": "code",
     "admission_lag": "group",
     "admission_unknown": "group",
 }

@@ -59,6 +59,8 @@ class Done:
     logprobs: Any
     started_ms: int
     finished_ms: int
+    prev: int | None
+    """Where the newest acknowledged turn of the session stood when this one was asked."""
 
 
 class Publisher:
@@ -103,14 +105,13 @@ class Publisher:
         kept = part_of(event, part, turn_id=new_turn_id())
         self.undelivered(session, event.turn_id)
         try:
-            await self._hand_over(session, msgspec.structs.replace(kept, **self._place(session)))
+            await self._hand_over(session, msgspec.structs.replace(kept, **self._number(session)))
         except BaseException:
             session.history.forget(kept.turn_id, event.turn_id)  # whoever tries again tells it anew
             raise
 
-    def _place(self, session: Session) -> dict[str, Any]:
-        seq = session.sources.get(self.source, 0) + 1
-        return {"source": self.source, "seq": seq, "prev": session.prev}
+    def _number(self, session: Session) -> dict[str, Any]:
+        return {"source": self.source, "seq": session.sources.get(self.source, 0) + 1}
 
     async def _hand_over(self, session: Session, event: Turn) -> Position:
         assert event.seq is not None, "a gateway numbers its turns"
@@ -119,6 +120,7 @@ class Publisher:
         session.history.record(event)
         session.number(self.source, event.seq)
         if not event.delivered:
+            self._metrics.count("undelivered")
             session.undelivered.add(event.turn_id)
         try:
             position = await self._publish(session.session_id, value, event.turn_id)
@@ -126,8 +128,8 @@ class Publisher:
             self._owe(session, event.turn_id, event.seq)
             raise
         session.history.acknowledge(event.turn_id, position.offset)
-        session.prev = position.offset
-        session.newest = (position.offset, int(time.time() * 1000))
+        session.stands(position.offset)
+        session.met(position.offset, int(time.time() * 1000))
         if event.tools_digest is not None:
             session.tools_sent.add(event.tools_digest)
         return position
@@ -185,6 +187,7 @@ class Publisher:
         return position
 
     def _owe(self, session: Session, turn_id: str, seq: int | None) -> None:
+        self._metrics.count("undelivered", turn_id not in session.undelivered)
         session.undelivered.add(turn_id)
         session.unsaid[turn_id] = TurnUndelivered(
             session_id=session.session_id,
@@ -217,7 +220,8 @@ class Publisher:
         return Turn(
             session_id=session.session_id,
             turn_id=done.turn_id,
-            **self._place(session),
+            **self._number(session),
+            prev=done.prev,
             request_class="auxiliary" if aside else done.call.request_class,
             class_by_shape=aside,
             agent_id=done.call.agent_id,

@@ -60,7 +60,7 @@ class Gateway:
         self.keys = KeyRing(secrets, settings.gateway_control_key)
         self.metrics = Metrics(self._gauges)
         minter = Minter(secrets)
-        self.sessions = Sessions(settings, log, minter, renderer.fingerprint)
+        self.sessions = Sessions(settings, log, minter, renderer.fingerprint, self.metrics)
         source = f"gateway-{uuid.uuid4().hex[:12]}"
         self.publisher = Publisher(settings, log, source, self.metrics)
         self.gate = FairGate(settings.gateway_concurrency)

@@ -115,6 +115,14 @@ class Session:
         if source is not None and seq is not None:
             self.sources[source] = max(seq, self.sources.get(source, 0))
 
+    def stands(self, offset: int) -> None:
+        """The log has a turn there; acknowledgements may come in another order."""
+        self.prev = offset if self.prev is None else max(offset, self.prev)
+
+    def met(self, offset: int, taken_ms: int) -> None:
+        """An event of the session, and when the log took it."""
+        self.newest = max(offset, self.newest[0]), max(taken_ms, self.newest[1])
+
     async def quiet(self, seconds: float) -> bool:
         """Wait until no turn is under way."""
         tasks = {turn.task for turn in self.running.values()}

@@ -99,12 +99,12 @@ def take(session: Session, entry: Entry) -> None:
     except BadEvent:
         pass  # a turn that cannot be used here; the processor may count it
     session.read = max(session.read, offset)
-    session.newest = max(session.newest[0], offset), max(entry.timestamp_ms, session.newest[1])
+    session.met(offset, entry.timestamp_ms)
 
 
 def _take_turn(session: Session, event: Turn, offset: int) -> None:
     session.history.record(event, position=offset)
-    session.prev = max(offset, -1 if session.prev is None else session.prev)
+    session.stands(offset)
     session.number(event.source, event.seq)
     if not event.delivered:
         session.undelivered.add(event.turn_id)

@@ -30,6 +30,7 @@ from streams.adapters.dialects.calls import CallRefused
 from streams.adapters.gateway.following import Follower
 from streams.adapters.gateway.history import History
 from streams.adapters.gateway.keys import SessionKey
+from streams.adapters.gateway.metrics import Metrics
 from streams.adapters.gateway.minted import Minter
 from streams.adapters.gateway.reading import Passes
 from streams.adapters.gateway.session import Session
@@ -63,9 +64,12 @@ def _gone(why: str = GONE) -> CallRefused:
 class Sessions:
     """Every session that was used lately, the one used last at the end."""
 
-    def __init__(self, settings: Settings, log: Log, minter: Minter, fingerprint: str) -> None:
+    def __init__(
+        self, settings: Settings, log: Log, minter: Minter, fingerprint: str, metrics: Metrics
+    ) -> None:
         """None is known yet."""
         self._settings = settings
+        self._metrics = metrics
         self._log = log
         self._minter = minter
         self._fingerprint = fingerprint
@@ -235,7 +239,7 @@ class Sessions:
     def _comes(self, key: SessionKey) -> "asyncio.Task[Session]":
         coming = self._coming.get(key.session_id)
         if coming is None:
-            coming = asyncio.create_task(self._read_back(key))
+            coming = asyncio.create_task(self._counted(key))
             self._coming[key.session_id] = coming
             coming.add_done_callback(lambda done: self._came(key.session_id, done))
         return coming
@@ -292,6 +296,14 @@ class Sessions:
             return minted.turn_id if minted is not None and minted.of(session_id) else None
 
         return recognise
+
+    async def _counted(self, key: SessionKey) -> Session:
+        try:
+            with self._metrics.stage("read_back"):
+                return await self._read_back(key)
+        except CallRefused as refusal:
+            self._metrics.count(f"read_back_refused:{refusal.code}")
+            raise
 
     async def _read_back(self, key: SessionKey) -> Session:
         if key.partition is None or key.offset is None:

@@ -97,6 +97,7 @@ class RunningTurn:
         )
         self._parser: AnswerParser | None = None
         self._started_ms = int(time.time() * 1000)
+        self._prev = session.prev
         session.running[self.turn_id] = self
         self.task = asyncio.create_task(self._run())
 
@@ -332,6 +333,7 @@ class RunningTurn:
             logprobs=parts.engine.logprobs,
             started_ms=self._started_ms,
             finished_ms=int(time.time() * 1000),
+            prev=self._prev,
         )
         await parts.publisher.turn(self._session, done)
         self._published = True

@@ -11,6 +11,7 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 
 from schemas.events import Turn
@@ -104,13 +105,19 @@ class Session:
         built: BuiltPrompt,
         output: str | Iterable[int],
         message: Message | None,
+        *,
+        prev: int | None = None,
     ) -> RecordedTurn:
-        """Record what was sampled from a prompt, as turn t1, t2, ..."""
+        """Record what was sampled from a prompt, as turn t1, t2, ... at 1, 2, ...
+
+        It was asked when the log had all before it, or all up to `prev`.
+        """
         ids = sampled(output) if isinstance(output, str) else list(output)
         turn_id = f"t{len(self.events) + 1}"
         self.events.append(turn_event(built.published(), turn_id, ids, message))
         position = len(self.events) if self.acknowledges else None
-        event = turn_event(built, turn_id, ids, message)
+        asked_after = len(self.events) - 1 if prev is None else prev
+        event = msgspec.structs.replace(turn_event(built, turn_id, ids, message), prev=asked_after)
         return self.history.record(event, position=position)
 
     def turn(

@@ -101,6 +101,7 @@ async def test_a_session_of_another_template_is_refused_and_goes_on_with_its_own
         with pytest.raises(openai.ConflictError, match="template") as caught:
             await agent.send([*agent.messages, user("More")], stream=stream)
         assert refusal(caught) == (409, "fingerprint_mismatch")
+    assert world.gateway.metrics.counts["read_back_refused:fingerprint_mismatch"] == 2
     assert len(world.engine.journal) == 1
     status, told = await world.control("sessions", {"fingerprint": mine.fingerprint})
     assert status == 400
@@ -109,6 +110,8 @@ async def test_a_session_of_another_template_is_refused_and_goes_on_with_its_own
     world.renderer = mine
     await world.restart()
     await agent.ask(user("More"))
+    told_by = world.gateway.metrics.text().decode()
+    assert 'turnstream_stage_seconds_count{stage="read_back"} 1.0' in told_by
     outcome = await world.ends_whole(agent)
     assert {turn.fingerprint for turn in outcome.turns.values()} == {mine.fingerprint}
     assert len(outcome.samples) == 1

@@ -11,9 +11,11 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import openai
 import pytest
 
+from schemas.events import Turn
 from streams.adapters.engines.scripted import Rule
 from streams.adapters.gateway.following import Follower
 from streams.adapters.gateway.server import Gateway
@@ -46,6 +48,7 @@ class Pair:
         elsewhere = str(own.base_url).replace(first.base_url, second.base_url)
         self.clients = [own, own.copy(base_url=elsewhere)]
         self.talker = talker
+        self.second = second
 
     def at(self, number: int) -> Talker:
         """The agent, its next request going to that gateway."""
@@ -157,6 +160,64 @@ def test_the_same_request_at_both_at_once_trains_nothing_twice(tmp_path: Path) -
         assert len(set(sources[1:3])) == len(set(sources[3:])) == 2
 
     play(tmp_path, story, [says(f"Answer {n}.", drift=DRIFT) for n in range(5)])
+
+
+SKEWS_S = (-3600.0, 3600.0)
+
+
+def wrong_clock(monkeypatch: pytest.MonkeyPatch, gateway: Gateway, skew_s: float) -> None:
+    """The gateway's clock goes wrong by so much."""
+    publisher, skew_ms = gateway.publisher, int(skew_s * 1000)
+    made = publisher._event
+
+    def event(*given: Any) -> Turn:
+        turn = made(*given)
+        times = {name: getattr(turn, name) + skew_ms for name in ("started_ms", "finished_ms")}
+        return msgspec.structs.replace(turn, **times)
+
+    monkeypatch.setattr(publisher, "_event", event)
+
+
+@pytest.mark.parametrize("skew_s", SKEWS_S)
+def test_a_twin_is_superseded_by_one_asked_later_elsewhere_whatever_the_clocks_say(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, skew_s: float
+) -> None:
+    async def story(world: World) -> None:
+        async with pair(world) as both:
+            wrong_clock(monkeypatch, both.second, skew_s)
+            await both.at(0).send([[user("Hi")]])  # the client never saw this one
+            await both.at(1).ask(user("Hi"))
+            await both.at(1).ask(user("More?"))
+            assert both.second.metrics.counts["undelivered"] == 1
+            outcome = await world.ends(both.at(0).agent)
+        (lost, *_) = outcome.turns
+        assert outcome.untrained == {lost: {"undelivered": len(outcome.turns[lost].output_ids)}}
+
+    play(tmp_path, story, [says(f"Answer {n}.", drift=DRIFT) for n in range(3)])
+
+
+@pytest.mark.parametrize("skew_s", SKEWS_S)
+def test_twins_asked_for_at_two_gateways_at_once_both_train_whatever_the_clocks_say(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, skew_s: float
+) -> None:
+    async def story(world: World) -> None:
+        async with pair(world) as both:
+            wrong_clock(monkeypatch, both.second, skew_s)
+            await both.at(0).ask(user("Hi"))
+            await both.at(1).ask(user("And?"))  # both know the session now
+            history = [*both.talker.history, [user("More?")]]
+            asking = []
+            for number in (0, 1):
+                asking.append(asyncio.create_task(both.at(number).send(history)))
+                await asyncio.sleep(0)
+            one, _ = await asyncio.gather(*asking)
+            both.talker.history = [*history, one.native]
+            await both.at(1).ask(user("So?"))
+            outcome = await world.ends(both.at(0).agent)
+        assert outcome.untrained == {}
+
+    answers = [says(f"Answer {n}.", drift=DRIFT, delay_ms=300) for n in range(5)]
+    play(tmp_path, story, answers)
 
 
 def test_what_no_gateway_gave_is_context_and_counted(tmp_path: Path) -> None:

@@ -47,8 +47,8 @@ def test_the_same_request_with_other_tools_is_no_retry() -> None:
     assert other.ids.tolist() != first.ids.tolist()
 
 
-def test_the_twin_whose_ids_return_is_gone_on_from_and_the_other_is_superseded() -> None:
-    for returned, left in (("t1", "t2"), ("t2", "t1")):
+def test_the_twin_whose_ids_return_is_gone_on_from_and_the_one_before_it_is_superseded() -> None:
+    for returned, left in (("t1", []), ("t2", ["t1"])):
         session = Session(tools=(BASH,))
         session.turn(OPENING, calling(1), called(1))
         session.turn(OPENING, calling(2), called(2))
@@ -56,7 +56,14 @@ def test_the_twin_whose_ids_return_is_gone_on_from_and_the_other_is_superseded()
         built = session.build([*OPENING, called(number), result(f"{returned}.0")])
         turn = session.history.turns[returned]
         assert extends(built, session, turn)
-        assert [twin.turn_id for twin in session.history.superseded(turn)] == [left]
+        assert [twin.turn_id for twin in session.history.superseded(turn)] == left
+
+
+def test_twins_that_were_asked_for_side_by_side_are_not_superseded() -> None:
+    session = Session(tools=(BASH,))
+    first = session.build(OPENING)
+    turns = [session.answer(first, calling(n), called(n), prev=0) for n in (1, 2)]
+    assert [session.history.superseded(turn) for turn in turns] == [[], []]
 
 
 def test_twins_that_say_the_same_are_told_apart_by_what_they_thought() -> None:
