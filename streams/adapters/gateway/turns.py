@@ -41,6 +41,7 @@ from streams.adapters.gateway.rendering import Renderer
 from streams.adapters.gateway.sampled import Sampled
 from streams.adapters.gateway.session import Session
 from streams.adapters.gateway.sessions import Sessions, ended_refusal
+from streams.adapters.gateway.straddling import straddles
 from streams.adapters.gateway.weights import StillPaused, Weights
 from streams.errors import LogError, TooLarge
 from streams.settings import Settings
@@ -217,7 +218,8 @@ class RunningTurn:
         assert self._parser is not None, "nothing is sampled before there is a parser"
         for piece in self._parser.feed(ids):
             self.out.put_nowait(piece)
-        return self._parser.stopped
+        vocabulary, stop = self._parts.grammar.vocabulary, self.call.stop
+        return self._parser.stopped or straddles(vocabulary, self._sampled, stop)
 
     async def _prompt(self) -> BuiltPrompt:
         parts, session = self._parts, self._session

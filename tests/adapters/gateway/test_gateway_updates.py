@@ -11,11 +11,12 @@ import pytest
 from schemas import codec
 from schemas.control import Paused, Resumed
 from schemas.events import Turn
-from streams.adapters.engines.scripted import Failure, Script
+from streams.adapters.engines.scripted import Failure, Rule, Script
 from streams.adapters.gateway.following import LOOK_BACK
 from streams.log.interface import Outgoing
-from tests.adapters.gateway.agents import says, user
+from tests.adapters.gateway.agents import BASH, says, user
 from tests.adapters.gateway.agents_kinds import KINDS, opened
+from tests.adapters.gateway.prompt_setting import renderer
 from tests.adapters.gateway.world import World, play, played, until
 
 EACH = pytest.mark.parametrize("kind", KINDS)
@@ -253,19 +254,37 @@ async def test_an_engine_that_fails_without_a_pause_fails(world: World) -> None:
         await agent.ask(user("Hi"))
 
 
-@played(says(LONG, gap_ms=40), says("Unheard."))
-async def test_a_stop_string_may_begin_before_a_stop_and_end_behind_it(world: World) -> None:
-    agent = await world.open()
-    asking = asyncio.create_task(agent.ask(user("Hi"), stop=["five six"]))
-    await under_way(world, 5)  # ... four five
-    (entry,) = world.engine.journal
-    assert len(entry.ids) == 5
-    world.engine.update_weights(1)
-    answer = await asking
-    assert answer["content"] == "One two three four"
-    turn = await only_turn(world, agent.session_id)
-    assert len(turn.output_ids) == 6  # to the token that completes it, as an engine does
-    assert turn.finish_reason == "stop"
+CALL = '<tool_call>\n{"name": "bash", "arguments": {"command": "ls one two three"}}\n</tool_call>'
+SPLIT = {
+    "in a text": (LONG, "five six", "One two three four"),
+    "in a call": (CALL, "one two", CALL[: CALL.index("one two")]),
+}
+
+
+@pytest.mark.parametrize(("text", "stop", "left"), SPLIT.values(), ids=SPLIT)
+def test_a_stop_string_may_begin_before_a_stop_and_end_behind_it(
+    tmp_path: Path, text: str, stop: str, left: str
+) -> None:
+    # An engine that fails keeps nothing: what it is asked next, it sees the rest of alone.
+    before, after = text[: text.index(stop) + 4], text[text.index(stop) + 4 :]
+    tokens = len(renderer().backend.encode(before, add_special_tokens=False).ids)
+    broken = Rule(text=before, end=False, gap_ms=30, fail=Failure(after=tokens))
+
+    async def story(world: World) -> None:
+        agent = await world.open()
+        agent.tools = [BASH]
+        asking = asyncio.create_task(agent.ask(user("Hi"), stop=[stop]))
+        await under_way(world, 1)
+        await pause(world)
+        await resume(world, 1)
+        answer = await asking
+        assert answer["content"].strip() == left.strip()
+        turn = await only_turn(world, agent.session_id)
+        assert turn.continued_at == [(tokens, False)]
+        assert len(turn.output_ids) == tokens + 1  # the one that completes it, as an engine does
+        assert turn.finish_reason == "stop"
+
+    play(tmp_path, story, [broken, Rule(text=after, chunks=(3,))])
 
 
 SCHEMA = {"type": "json_schema", "json_schema": {"name": "a", "schema": {"type": "object"}}}
