@@ -159,6 +159,10 @@ class Log(Protocol):
         """Entries the group has still to read, by partition; all of them if it never committed."""
         ...
 
+    async def let_go(self, group: str) -> None:
+        """Keep no connection for a group that is not asked for any more; it may be again."""
+        ...
+
     async def close(self) -> None:
         """Send what is left, bounded, and let go."""
         ...

@@ -115,6 +115,12 @@ class KafkaLog:
         # What retention took below the group's position or instead of it cannot be read.
         return {p: max(0, end - max(committed.get(p, 0), starts[p])) for p, end in ends.items()}
 
+    async def let_go(self, group: str) -> None:
+        """Close the connection that is kept for a group's positions."""
+        connected = self._groups.pop(group, None)
+        if connected is not None:
+            await connected.close(self._settings.request_timeout_s)
+
     async def close(self) -> None:
         """Send what is left, bounded, and let go."""
         await self._writer.close()

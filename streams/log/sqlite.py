@@ -189,6 +189,9 @@ class SqliteLog:
         # What retention took below the group's position or instead of it cannot be read.
         return {0: max(0, end - max(committed, start))}
 
+    async def let_go(self, group: str) -> None:
+        """Nothing is kept for a group."""
+
     async def trim(self, now_ms: int, needed: Mapping[str, int] | None = None) -> int:
         """Remove what is older than its topic's retention, in a bounded number of small steps.
 

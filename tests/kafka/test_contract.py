@@ -220,6 +220,9 @@ def test_committed_positions_belong_to_a_group_and_give_its_lag(store: Store) ->
 
     async def second(log: Log) -> None:
         assert await log.committed("mine", store.topic) == {0: 4}
+        await log.let_go("mine")
+        await log.let_go("nobody's")
+        assert await log.committed("mine", store.topic) == {0: 4}
         assert await log.committed("other", store.topic) == {}
         assert await log.committed("mine", store.settings.samples_topic) == {}
         assert await log.lag("other", store.topic) == {0: 6}

@@ -107,6 +107,9 @@ def test_committed_positions_belong_to_a_group_and_give_its_lag(settings: Settin
             assert await log.committed("mine", topic) == {0: 2, 2: 0}
             assert await log.lag("mine", topic) == {0: 1, 1: 3, 2: 0, 3: 0}
             assert await log.committed("other", topic) == {}
+            assert set(log._groups) == {"mine", "other"}
+            await log.let_go("other")
+            assert set(log._groups) == {"mine"}
             await log.commit("mine", topic, {0: 1})
             assert await log.committed("mine", topic) == {0: 1, 2: 0}
 

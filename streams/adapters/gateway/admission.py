@@ -26,6 +26,8 @@ RETRY_AFTER_S = 5
 """Told to whoever is refused: a trainer catches up in steps, not in milliseconds."""
 GROUPS_MAX = 64
 """Each is a connection to the broker; the groups of further runs are not asked for."""
+UNUSED_S = 60.0
+"""Since a session was last opened for a group: then it makes room for another."""
 
 
 class TrainerBehind(TurnstreamError):
@@ -55,6 +57,7 @@ class Admission:
         self._log = log
         self._metrics = metrics
         self._looks: dict[str, Look] = {}
+        self._leaving: set[asyncio.Task[None]] = set()
         self.invited: set[str] = set()
         """Sessions that are let in whatever the trainer does."""
 
@@ -105,13 +108,13 @@ class Admission:
         asking = [look.asking for look in self._looks.values() if look.asking is not None]
         for task in asking:
             task.cancel()
-        await asyncio.gather(*asking, return_exceptions=True)
+        await asyncio.gather(*asking, *self._leaving, return_exceptions=True)
 
     async def _looked(self, group: str) -> Look | None:
         """What is known of the group, asked for anew if that is old; None: it is not asked for."""
         look = self._looks.get(group)
         if look is None:
-            if len(self._looks) >= GROUPS_MAX:
+            if len(self._looks) >= GROUPS_MAX and not self._made_room():
                 return None
             look = self._looks[group] = Look()
         now_s = time.monotonic()
@@ -125,6 +128,17 @@ class Admission:
             if not done:
                 look.lag, look.trouble = None, f"the log did not answer in {WAIT_S:g} s"
         return look
+
+    def _made_room(self) -> bool:
+        """Whether a group was let go that nobody has asked for lately."""
+        group, look = min(self._looks.items(), key=lambda item: item[1].began_s)
+        if look.asking is not None or time.monotonic() - look.began_s < UNUSED_S:
+            return False
+        del self._looks[group]
+        leaving = asyncio.create_task(self._log.let_go(group))  # an opening does not wait for it
+        self._leaving.add(leaving)
+        leaving.add_done_callback(self._leaving.discard)
+        return True
 
     async def _ask(self, group: str, look: Look) -> None:
         try:

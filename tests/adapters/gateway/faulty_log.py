@@ -71,6 +71,9 @@ class Faulty(Log):
     async def lag(self, group: str, topic: str) -> dict[int, int]:
         return await self._log.lag(group, topic)
 
+    async def let_go(self, group: str) -> None:
+        await self._log.let_go(group)
+
     async def close(self) -> None:
         await self._log.close()
 

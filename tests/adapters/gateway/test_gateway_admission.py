@@ -150,10 +150,23 @@ async def test_a_run_whose_trainer_is_behind_does_not_hold_up_another(world: Wor
 
 
 @played(otherwise=SAYS, admission_lag_max=1, trainer_group="trainer-of-{run_id}")
-async def test_groups_without_end_are_not_asked_for(world: World) -> None:
+async def test_groups_without_end_are_not_asked_for_but_those_of_later_runs_are(
+    world: World,
+) -> None:
+    await closed(world)
+    await read_up_to(world, 0, "trainer-of-later")
+    looks = world.gateway.admission._looks
     for number in range(admission.GROUPS_MAX + 5):
         await world.open(run_id=f"run-{number}")
-    assert len(world.gateway.admission._looks) == admission.GROUPS_MAX
+    assert len(looks) == admission.GROUPS_MAX
+    first, second, *_ = looks
+    for look in (looks[first], looks[second]):
+        look.began_s -= admission.UNUSED_S
+    status, told = await world.control("sessions", {"run_id": "later"})
+    assert (status, "trainer-of-later is 2 records" in told["error"]) == (429, True)
+    assert first not in looks
+    assert second in looks
+    assert len(looks) == admission.GROUPS_MAX
 
 
 @played(otherwise=SAYS, admission_lag_max=1, trainer_group=GROUP)
