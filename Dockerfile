@@ -21,7 +21,7 @@ COPY schemas schemas
 COPY streams streams
 RUN --mount=type=cache,target=/cache \
     python -m hatchling build -t wheel -d dist \
-    && sha256sum dist/*.whl | sed -E 's|^([0-9a-f]+) +(.*)|./\2 --hash=sha256:\1|' > wheel.txt \
+    && sha256sum dist/*.whl | sed -E 's|^([0-9a-f]+) +(.*)|./\2[trackio] --hash=sha256:\1|' > wheel.txt \
     && python -m venv --without-pip /opt/turnstream \
     && uv pip install --python /opt/turnstream/bin/python --no-build --compile-bytecode \
         --require-hashes -c requirements.txt -r wheel.txt
@@ -29,7 +29,8 @@ RUN --mount=type=cache,target=/cache \
 FROM python:3.11.15-slim-trixie
 ENV PATH=/opt/turnstream/bin:$PATH PYTHONDONTWRITEBYTECODE=1 PYTHONUNBUFFERED=1
 RUN groupadd --gid 10001 turnstream \
-    && useradd --uid 10001 --gid 10001 --no-create-home --shell /usr/sbin/nologin turnstream
+    && useradd --uid 10001 --gid 10001 --no-create-home --shell /usr/sbin/nologin turnstream \
+    && mkdir /data && chown 10001:10001 /data
 COPY --from=build /opt/turnstream /opt/turnstream
 USER 10001:10001
 STOPSIGNAL SIGTERM

@@ -14,7 +14,7 @@ TRACKIO := .venv/trackio
 # More words for the command of a target, e.g. `make test ARGS="-k tree"`.
 ARGS ?=
 
-.PHONY: help venv demo test test-clients test-train broker check format mutants features chaos chaos-variants chaos-embedded chaos-gateway soak bench-core bench-processor bench-embedded bench-environments bench-gateway lock wheel clean
+.PHONY: help venv demo test test-clients test-train screenshot broker check format mutants features chaos chaos-variants chaos-embedded chaos-gateway soak bench-core bench-processor bench-embedded bench-environments bench-gateway lock wheel clean
 
 help: ## this list
 	@sed -nE 's/^([a-z-]+):[^#]*## (.*)/\1|\2/p' Makefile | while IFS='|' read -r name text; do \
@@ -72,6 +72,10 @@ $(TRAIN)/.ready: $(READY)
 
 test-train: $(TRAIN)/.ready ## a real model behind the gateway, and its logprobs computed once more
 	@PYTHONPATH=$(CURDIR)/$(TRAIN) $(BIN)/python -m pytest tests/train $(ARGS)
+
+screenshot: $(READY) $(TRACKIO)/.ready ## trackio's page with a session that called tools, in Chromium: trackio.png
+	@tools/need-chromium
+	@$(BIN)/python -m tests.sinks.screenshot $(ARGS)
 
 broker: $(READY) ## a real Kafka broker on 127.0.0.1:9092, in the foreground; its data stays
 	@tools/need-java

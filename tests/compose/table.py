@@ -27,6 +27,7 @@ TABLE = {
     "8080": "{own}",
     "/tokenizer": "{tokenizer}",
     "/var/lib/kafka/data": "{volume}",
+    "/data": "{sinks}",
     "/opt/turnstream": "{packages}",
     "/usr/bin/caddy": "{packages}/bin/caddy",
     "/usr/bin/wget": "{wget}",
@@ -52,6 +53,7 @@ def filled(folder: Path, ports: Mapping[str, int], service: str = "") -> Mapping
         "tokenizer": tokenizer_folder(),
         "metrics": free_port(),
         "volume": folder / "broker/data",
+        "sinks": folder / "sinks",
         "packages": sys.prefix,
         "wget": wget,
     }

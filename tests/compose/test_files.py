@@ -12,6 +12,7 @@ import pytest
 
 from streams.processor import faust_worker
 from streams.settings import PREFIX, Settings
+from streams.sinks import trackio
 from tests.compose.compose_file import COMPOSE, Service, plain, read_services, seconds
 from tests.compose.dockerfile import DOCKERFILE, Stage, read_stages
 
@@ -147,7 +148,8 @@ def test_a_service_of_ours_is_confined(services: dict[str, Service]) -> None:
         assert options["cap_drop"] == ["ALL"]
         assert options["security_opt"] == ["no-new-privileges:true"]
         assert options["tmpfs"] == ["/tmp"]
-        assert all(mount.endswith(":ro") for mount in options.get("volumes", []))
+        written = [mount for mount in options.get("volumes", []) if not mount.endswith(":ro")]
+        assert written == (["sinks:/data"] if service.name.startswith("sink") else [])
 
 
 def test_a_worker_has_time_to_stop_even_if_the_broker_hangs(services: dict[str, Service]) -> None:
@@ -160,10 +162,26 @@ def test_a_gateway_has_time_for_the_calls_under_way(services: dict[str, Service]
     assert services["gateway-1"].stop_grace_s > 2 * Settings().gateway_drain_timeout_s
 
 
-def test_gateways_are_started_only_where_they_are_asked_for(services: dict[str, Service]) -> None:
-    # They need a secret and a tokenizer, which nobody can guess.
+def test_some_services_are_started_only_where_they_are_asked_for(
+    services: dict[str, Service],
+) -> None:
+    # Gateways need a secret and a tokenizer, which nobody can guess; sinks keep conversations.
     asked = {name: service.profiles for name, service in services.items() if service.profiles}
-    assert asked == {name: ["gateway"] for name in ("gateway-1", "gateway-2", "router")}
+    wanted = {name: ["gateway"] for name in ("gateway-1", "gateway-2", "router")}
+    assert asked == wanted | {name: ["sinks"] for name in ("sink-jsonl", "sink-trackio")}
+
+
+def test_a_sink_has_time_to_write_and_a_place_that_its_user_may_write_to(
+    services: dict[str, Service], image: Stage
+) -> None:
+    assert f"mkdir /data && chown {image.last('USER')} /data" in image.last("RUN")
+    volumes = plain(COMPOSE.read_text("utf-8"))["volumes"]
+    for sink in ("sink-jsonl", "sink-trackio"):
+        assert services[sink].stop_grace_s > 1.5 * trackio._STOP_S
+        assert services[sink].options["volumes"][0].partition(":")[0] in volumes
+        environment = services[sink].environment
+        folders = [environment[f"{PREFIX}SINK_{kind}_FOLDER"] for kind in ("JSONL", "TRACKIO")]
+        assert all(folder.startswith("/data/") for folder in folders)
 
 
 def test_the_gateways_differ_in_nothing_but_their_name(services: dict[str, Service]) -> None:

@@ -21,7 +21,7 @@ from tests.harness import Json
 NOW_MS = int(time.time() * 1000)
 """A turn that is days old would be refused."""
 SYSTEM = {"role": "system", "content": "You look after a repository."}
-USER = {"role": "user", "content": "How big is it?\nIn 兆, please.\u2028"}
+QUESTION = "How big is it?\nIn 兆, please.\u2028"
 CALL = {
     "role": "assistant",
     "content": None,
@@ -34,13 +34,16 @@ ANSWER = {"role": "assistant", "content": "48 MB."}
 ROLES = ["system", "user", "assistant", "tool", "assistant"]
 
 
-def tool_session(session_id: str, *, reward: float | None = 1.0, **opened: Any) -> list[Json]:
+def tool_session(
+    session_id: str, *, reward: float | None = 1.0, question: str = QUESTION, **opened: Any
+) -> list[Json]:
     """Two calls, the first with a tool; 5 tokens sampled, the first trained one is the fourth."""
+    user = {"role": "user", "content": question}
     first = {
         "type": "turn",
         "session_id": session_id,
         "turn_id": "t1",
-        "prompt_messages": [SYSTEM, USER],
+        "prompt_messages": [SYSTEM, user],
         "prompt_ids": [1, 2, 3],
         "output_ids": [4, 5],
         "logprobs": [-0.5, -0.25],
@@ -51,7 +54,7 @@ def tool_session(session_id: str, *, reward: float | None = 1.0, **opened: Any) 
     }
     second = first | {
         "turn_id": "t2",
-        "prompt_messages": [SYSTEM, USER, CALL, RESULT],
+        "prompt_messages": [SYSTEM, user, CALL, RESULT],
         "prompt_ids": [1, 2, 3, 4, 5, 6, 7],
         "output_ids": [8, 9, 10],
         "logprobs": [-0.5, -0.25, -1.0],

@@ -11,6 +11,7 @@ from streams.log.interface import Position
 from streams.sinks.choosing import STEPS_HELD_MAX, Branch, Choosing, Shown, Step
 from streams.sinks.conversations import branches_of
 from streams.sinks.metadata import metadata_of, was_rejected
+from streams.sinks.trackio import STEPS_QUEUED_MAX, TrackioSink
 from tests.sinks.scenes import ROLES, branched_session, made, tool_session, trace_named
 
 FIRST = Step(None, 1, "train")
@@ -113,6 +114,18 @@ def test_a_cap_of_nothing_holds_nothing() -> None:
     choosing = Choosing(0, 1.0)
     offered(choosing, sessions(3))
     assert (choosing.held, chosen(choosing)) == (0, {})
+
+
+def test_a_trackio_that_hangs_costs_what_comes_then_and_holds_nobody_up() -> None:
+    said: list[str] = []
+    sink = TrackioSink("p", None, 1, 1e-9, said.append)
+    sink._choosing = Choosing(1, 1e-9)  # opened, but nobody takes from its queue
+    for step in range(STEPS_QUEUED_MAX + 8):
+        sink.take(trace_named(f"s{step}", step=step), Position("traces", 0, step))
+        sink.settle()
+        assert sink.settled({0: step + 1}) == {0: step + 1}
+    assert sink.counts["dropped"] == 8
+    assert len(said) == 1
 
 
 # --- conversations -------------------------------------------------------------------------------

@@ -8,9 +8,12 @@ import time
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
+from streams.log.interface import Position
 from streams.settings import Settings
+from streams.sinks.jsonl import line_of
 from tests.cli.command import COMMAND, Ran, turnstream
 from tests.cli.stores import SECONDS_MAX, Embedded
 from tests.harness import Json
@@ -163,6 +166,19 @@ def test_what_is_the_sessions_stands_once_however_many_samples_it_gives(
     assert 900_000 <= grown < 901_000
 
 
+def test_whatever_the_texts_hold_a_session_is_one_line() -> None:
+    odd = '[{"role": "user",\n "content": "兆\u2028\u2029\x85\\n"}]'
+    trace = msgspec.structs.replace(
+        trace_named("a"), messages=msgspec.Raw(odd.encode()), parents=[-1], turns=[]
+    )
+    text = line_of(trace, Position("traces", 3, 17)).decode("utf-8")
+    (line,) = text.splitlines()
+    found = strictly(line)
+    assert found["messages"][0]["content"] == "兆\u2028\u2029\x85\n"
+    assert (found["partition"], found["position"]) == (3, 17)
+    assert "兆" in line
+
+
 # --- crashes and disks ---------------------------------------------------------------------------
 
 
@@ -208,6 +224,21 @@ def test_a_kill_while_files_are_written_leaves_whole_files_and_loses_and_doubles
     found = summary(out)
     assert found["sessions"] == found["splits"]["train"]["sessions"] == len(expected)
     assert found["bytes"] == sum(path.stat().st_size for path in files(out))
+
+
+def test_a_reader_sees_a_file_whole_or_not_at_all(settings: Settings, tmp_path: Path) -> None:
+    out, large = tmp_path / "out", {"artefact": "x" * 900_000}
+    put(settings, [trace_named(f"s{number}", metadata=large) for number in range(40)])
+    process = started(settings, out, TURNSTREAM_SINK_JSONL_FILE_BYTES="30000000")
+    seen: set[tuple[str, int]] = set()
+    end_s = time.monotonic() + SECONDS_MAX
+    while not seen or time.monotonic() < end_s:
+        seen |= {(path.name, path.stat().st_size) for path in files(out)}
+        if seen and end_s - time.monotonic() > 1.0:
+            end_s = time.monotonic() + 1.0  # and a second more
+    process.kill()
+    process.communicate()
+    assert seen == {(path.name, path.stat().st_size) for path in files(out)}
 
 
 def test_a_file_that_the_summary_did_not_count_yet_is_counted_at_the_next_start(
