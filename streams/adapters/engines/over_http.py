@@ -42,6 +42,9 @@ _PAUSE_S = 0.1
 """Times the number of the attempt."""
 _DRAIN_S = 0.5
 """For the rest of a finished answer: then its connection can be used again."""
+IDLE_S = 3.0
+"""Of a connection that is kept. Both servers close theirs after five: a request that meets that
+would be taken for a replica that is gone."""
 _LINE_BYTES_MAX = 256 * 1024 * 1024
 _DETAIL_CHARS_MAX = 500
 _PLACES_MAX = 10_000
@@ -227,7 +230,8 @@ class HttpEngine:
     def _http(self) -> aiohttp.ClientSession:
         # Made when it is first used: it belongs to the event loop that runs then.
         if self._client is None:
-            self._client = aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0))
+            connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=IDLE_S)
+            self._client = aiohttp.ClientSession(connector=connector)
         return self._client
 
     async def _once(
@@ -256,6 +260,7 @@ class HttpEngine:
                         return
                     yield tokens
         except aiohttp.SocketTimeoutError as error:
+            self.replicas.failed(address)  # or the next calls would wait as long
             raise self._error(address, f"no sign of life for {self._read_s:g} s") from error
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             raise _Lost(f"{type(error).__name__}: {error}") from error

@@ -6,6 +6,7 @@ import contextlib
 import numpy as np
 import pytest
 
+from streams.adapters.engines import over_http
 from streams.adapters.engines.interface import WrongEngine
 from streams.adapters.gateway.sampled import Sampled
 from tests.adapters.engines.calls import heard
@@ -109,6 +110,19 @@ def test_a_finished_answer_leaves_its_connection_to_the_next(kind: Kind) -> None
         assert len(at.server.peers) == 1
 
     tried(kind, story)
+
+
+def test_a_connection_is_left_before_the_server_closes_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert over_http.IDLE_S < 5.0  # as both have it
+    monkeypatch.setattr(over_http, "IDLE_S", 0.1)
+
+    async def story(at: Stand) -> None:
+        for number in range(3):
+            assert (await heard(at.engine, asks(request_id=f"r{number}"))).error is None
+            await asyncio.sleep(0.5)
+        assert len(at.server.peers) == 3
+
+    tried(KINDS["sglang"], story)
 
 
 @EACH

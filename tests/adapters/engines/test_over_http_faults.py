@@ -113,6 +113,18 @@ def test_silence_is_bounded_and_not_asked_again(kind: Kind) -> None:
     tried(kind, story, read_s=0.3)
 
 
+@EACH
+def test_a_replica_that_falls_silent_is_not_asked_next(kind: Kind) -> None:
+    async def story(at: Stand) -> None:
+        home = at.home()
+        at.servers[home].faults.hangs_after = 0
+        assert (await heard(at.engine, asks())).error is not None
+        assert (await heard(at.engine, asks(request_id="r2"))).error is None
+        assert [len(server.bodies) for server in at.servers] == [1, 1]
+
+    tried(kind, story, replicas=2, read_s=1.0)
+
+
 def test_what_a_broken_connection_left_behind_is_aborted_first() -> None:
     async def story(at: Stand) -> None:
         at.server.faults.resets = 1
