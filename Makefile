@@ -34,8 +34,8 @@ $(READY): requirements.txt pyproject.toml
 	@$(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation --offline -e .
 	@touch $(READY)
 
-demo: $(READY) ## an agent through the gateway to its sample, then a harder run under other rules
-	@tools/demo
+demo: $(READY) ## the whole path on this machine, from an agent to subscribe(), explained as it goes
+	@$(BIN)/turnstream demo $(ARGS)
 
 # How many files of tests run side by side, more than cores since many wait; 0: no workers, for --pdb.
 WORKERS ?= 4

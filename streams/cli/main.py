@@ -10,6 +10,7 @@ import click
 
 # By name and not imported: an offline command must not wait for the Kafka client to load.
 COMMANDS = {
+    "demo": "streams.cli.demo",
     "up": "streams.cli.up",
     "linearize": "streams.cli.linearize",
     "inspect": "streams.cli.inspect",

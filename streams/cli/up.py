@@ -87,14 +87,14 @@ def up(engine: str | None, tokenizer: Path | None, data: Path, port: int | None)
     exit_on_signals()
     try:
         chosen = _chosen(engine, tokenizer, data, port)
-        with _alone(data):
+        with alone(data):
             run_service(lambda stop: _run(chosen, stop))
     except TurnstreamError as error:
         fail(error)
 
 
 @contextlib.contextmanager
-def _alone(data: Path) -> Iterator[None]:
+def alone(data: Path) -> Iterator[None]:
     """Hold the folder: of two processors on one log, one would end the other.
 
     Raises:
