@@ -32,7 +32,7 @@ from streams.adapters.gateway.history import History
 from streams.adapters.gateway.keys import SessionKey
 from streams.adapters.gateway.metrics import Metrics
 from streams.adapters.gateway.minted import Minter
-from streams.adapters.gateway.reading import Passes
+from streams.adapters.gateway.reading import TOO_LARGE, Passes
 from streams.adapters.gateway.session import Session
 from streams.adapters.gateway.session_events import Over, end_in, head_of, is_news
 from streams.errors import NoSuchPosition
@@ -83,6 +83,8 @@ class Sessions:
         """Where sessions were opened, the newest, and with which words."""
         self._follower = Follower(log, settings.turns_topic, self._meet, self._missed)
         self._passes = Passes(settings, log)
+        self._refused: OrderedDict[SessionKey, tuple[int, str, str]] = OrderedDict()
+        """Keys of sessions that were read and can never be served here, the newest: the answer."""
         self._stirred: set[str] = set()
         """Sessions of which something was met while they were read back."""
 
@@ -299,10 +301,17 @@ class Sessions:
 
     async def _counted(self, key: SessionKey) -> Session:
         try:
+            if key in self._refused:  # it would be read, all of it, for nothing
+                status, message, code = self._refused[key]
+                raise CallRefused(status, message, kind=code, code=code)
             with self._metrics.stage("read_back"):
                 return await self._read_back(key)
         except CallRefused as refusal:
             self._metrics.count(f"read_back_refused:{refusal.code}")
+            if refusal.message in (TOO_LARGE, OTHER_RENDERING):
+                self._refused[key] = (refusal.status, refusal.message, refusal.code or "")
+            if len(self._refused) > self._settings.gateway_sessions_held:
+                self._refused.popitem(last=False)
             raise
 
     async def _read_back(self, key: SessionKey) -> Session:

@@ -141,6 +141,11 @@ def test_a_session_too_large_to_be_read_back_is_refused_not_begun_anew(tmp_path:
         with pytest.raises(openai.APIStatusError) as caught:
             await agent.send([*agent.messages, user("More")])
         assert refusal(caught) == (410, "session_gone")
+        passes = world.gateway.sessions._passes.passes
+        with pytest.raises(openai.APIStatusError) as caught:
+            await agent.send([*agent.messages, user("More")])
+        assert refusal(caught) == (410, "session_gone")
+        assert world.gateway.sessions._passes.passes == passes  # not read once more
         assert len(world.engine.journal) == 3
         await other.ask(user("Hi"))
         await world.ends_whole(other)
