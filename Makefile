@@ -93,7 +93,7 @@ format: $(READY) ## rewrite the code in the project's format and mend what lint 
 mutants: $(READY) ## plant named errors in the core; each must fail a test
 	@$(BIN)/python -m tests.mutants $(ARGS)
 
-features: $(READY) ## break claims of tests/features.toml, each must fail a test (ARGS="R- T-stop" or "--random 10 --seed X")
+features: $(TRACKIO)/.ready ## break claims of tests/features.toml, each must fail a test (ARGS="R- T-stop" or "--random 10 --seed X")
 	@tools/need-java
 	@$(BIN)/python -m tests.features $(ARGS)
 

@@ -96,7 +96,8 @@ def test_every_way_to_end_is_one_outcome_on_kafka(settings: Settings, tmp_path: 
         for status in ("completed", "interrupted", "error", "closed"):
             env.reset()
             ends[env.session_id] = status
-            env.turn(**Model().answer([{"role": "user", "content": "hi"}]))
+            call = Model().answer([{"role": "user", "content": "hi"}])
+            env.turn(**call | {"finish_reason": "length"})
             env.step(1)
             if status == "completed":
                 env.step(1)
@@ -140,6 +141,7 @@ def test_every_way_to_end_is_one_outcome_on_kafka(settings: Settings, tmp_path: 
     (sample,) = samples
     assert (sample.trained, sample.group_id, sample.reward) == (3, "g", -1.0)
     events = told(quick)
+    assert events[sample.session_id].turns[0].finish_reason == "length"
     assert all(events[name].kinds.count("session_ended") == 1 for name in ends if name != killed)
 
 

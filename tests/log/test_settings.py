@@ -70,6 +70,7 @@ REFUSED = {
         "PROCESSOR_HEARTBEAT_INTERVAL_S=4.0: at most a third of",
     ),
     "more than all traces": ({"TRACE_SHARE": "1.1"}, "TRACE_SHARE=1.1: give a part"),
+    "an unknown sink": ({"SINKS": "jsonl,x"}, "SINKS=jsonl,x: give some of jsonl, trackio"),
     "no port": ({"METRICS_PORT": "65536"}, "METRICS_PORT=65536: the most is 65535"),
 }
 

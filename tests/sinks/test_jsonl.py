@@ -183,7 +183,11 @@ def test_whatever_the_texts_hold_a_session_is_one_line() -> None:
 
 
 def started(settings: Settings, folder: Path, **variables: str) -> "subprocess.Popen[bytes]":
-    environment = {"PATH": "/usr/bin:/bin", "TURNSTREAM_METRICS_PORT": "0"} | variables
+    environment = {
+        "PATH": "/usr/bin:/bin",
+        "PYTHONPATH": str(Path(__file__).parents[2]),
+        "TURNSTREAM_METRICS_PORT": "0",
+    } | variables
     return subprocess.Popen(
         [COMMAND, "sink", "jsonl", "--log", settings.log, "--to", folder],
         env=environment,

@@ -37,7 +37,8 @@ def installed() -> Path:
 def variables(folder: Path, **others: str) -> dict[str, str]:
     """Of a sink that keeps its projects there."""
     return {
-        "PYTHONPATH": str(installed()),
+        # What is tested is the tree that this file lies in.
+        "PYTHONPATH": f"{ROOT}{os.pathsep}{installed()}",
         "TURNSTREAM_SINK_TRACKIO_FOLDER": str(folder),
         "TURNSTREAM_METRICS_PORT": "0",
     } | others

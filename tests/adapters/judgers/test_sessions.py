@@ -191,6 +191,23 @@ def test_a_consumer_judges_what_ended_and_waits_and_each_of_it_once(world: World
     assert world.letters() == []
 
 
+def test_every_session_gets_its_own_verdict_in_whatever_order_they_come(world: World) -> None:
+    played_pending(world, *({"answer": number} for number in range(6)))
+
+    async def slower_for_the_first(case: Case) -> float:
+        await asyncio.sleep(0.2 * (5 - case.metadata["answer"]))
+        return float(case.metadata["answer"])
+
+    assert judged(world, Judging(slower_for_the_first)) == {"judged": 6}
+    given = {
+        json.loads(bytes(told.opened.metadata))["answer"]: [
+            reward.reward for reward in told.rewards if reward.turn_id is None
+        ]
+        for told in world.told().values()
+    }
+    assert given == {number: [{"score": float(number)}] for number in range(6)}
+
+
 def test_what_a_judger_failed_at_is_judged_when_it_is_put_right(world: World) -> None:
     played_pending(world, {"answer": "answer 1"}, {"nothing": 1})
     assert judged(world, Judging(exact)) == {"judged": 1, "failed": 1}
