@@ -85,6 +85,8 @@ def new_consumer(settings: Settings, group: str | None = None) -> Any:
         auto_offset_reset="none",
         # A batch larger than this would be skipped, so it is what the broker takes at most.
         max_partition_fetch_bytes=settings.record_bytes_max + FRAMING_BYTES,
+        # Of all partitions together as much: it waits in memory, compressed, beside any buffer.
+        fetch_max_bytes=settings.record_bytes_max + FRAMING_BYTES,
         fetch_max_wait_ms=settings.fetch_wait_ms,
     )
 
