@@ -14,7 +14,7 @@ TRACKIO := .venv/trackio
 # More words for the command of a target, e.g. `make test ARGS="-k tree"`.
 ARGS ?=
 
-.PHONY: help venv demo test test-clients test-train screenshot broker check format mutants features chaos chaos-variants chaos-embedded chaos-gateway soak bench-core bench-processor bench-embedded bench-environments bench-gateway lock wheel clean
+.PHONY: help venv demo test test-clients test-train screenshot broker check format mutants features chaos chaos-variants chaos-embedded chaos-gateway soak bench-core bench-processor bench-embedded bench-environments bench-gateway bench-trainer lock wheel clean
 
 help: ## this list
 	@sed -nE 's/^([a-z-]+):[^#]*## (.*)/\1|\2/p' Makefile | while IFS='|' read -r name text; do \
@@ -132,6 +132,10 @@ bench-core: $(READY) ## speed, memory and bytes of the core beside a plain basel
 bench-processor: $(READY) ## one worker on a real broker beside a plain loop, and its recovery
 	@tools/need-java
 	@$(BIN)/python -m benchmarks.processor $(ARGS)
+
+bench-trainer: $(TRAIN)/.ready ## samples into tensors from both logs, beside TransferQueue and Atropos; fetches PyTorch
+	@tools/need-java
+	@PYTHONPATH=$(CURDIR)/$(TRAIN) $(BIN)/python -m benchmarks.trainer $(ARGS)
 
 bench-gateway: $(READY) ## the gateway beside rllm-model-gateway, a bare proxy and no gateway, and what a prompt costs
 	@$(BIN)/python -m benchmarks.gateway $(ARGS)

@@ -43,6 +43,7 @@ from benchmarks.gateway_load import Job, Measured
 from benchmarks.gateway_mock import CHAT, Said
 from benchmarks.gateway_prompts import SIZES, costs_by_size
 from benchmarks.gateway_script import Script, Shape, write
+from benchmarks.peers import environment
 from streams.adapters.gateway.rendering import Renderer
 from streams.settings import Settings
 from tests.drift import qwen3
@@ -184,7 +185,7 @@ def measure(
             "benchmarks.gateway_rllm",
             f"http://127.0.0.1:{mock.port}{CHAT}",
             str(folder / "rllm.db"),
-            python=gateway_rllm.environment(),
+            python=environment("rllm"),
         ) as rllm,
     ):
         children = {"mock": mock, "proxy": proxy, "gateway": gateway, "rllm": rllm}

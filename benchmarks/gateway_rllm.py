@@ -1,6 +1,6 @@
 """Another gateway of this kind, as published: `rllm-model-gateway`, in an environment of its own.
 
-    parent   makes the environment once, below ours, every package checked by its hash
+    parent   makes the environment once (`peers`)
     child    runs with its Python: the package's own app, its SQLite store, its defaults
 
 It hands a chat request on to the engine's chat API, asks there for token ids and logprobs, and
@@ -13,39 +13,17 @@ import asyncio
 import importlib
 import json
 import socket
-import subprocess
 import sys
 import time
 import urllib.request
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 from benchmarks.gateway_child import serve_until_told
 
-REQUIREMENTS = Path(__file__).with_name("rllm_requirements.txt")
 PATH = "/sessions/{session}/v1/chat/completions"
-INSTALL_S_MAX = 300.0
 STORED_S_MAX = 120.0
 _START_S_MAX = 30.0
-
-
-def environment(folder: Path | None = None) -> Path:
-    """The Python of the environment; made if it is not there or was made from other versions."""
-    folder = folder or Path(sys.prefix) / "rllm"
-    python, made = folder / "bin" / "python", folder / "made-from.txt"
-    wanted = REQUIREMENTS.read_text()
-    if made.is_file() and made.read_text() == wanted:
-        return python
-    uv = str(Path(sys.executable).parent / "uv")
-    install = ["--quiet", "--python", str(python), "--require-hashes", "-r", str(REQUIREMENTS)]
-    for command in (
-        [uv, "venv", "--quiet", "--clear", "--python", sys.executable, str(folder)],
-        [uv, "pip", "install", *install],
-    ):
-        subprocess.run(command, check=True, timeout=INSTALL_S_MAX)
-    made.write_text(wanted)
-    return python
 
 
 def wait_until_stored(port: int, sessions: Sequence[str], turns: int) -> None:
