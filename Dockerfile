@@ -1,5 +1,5 @@
 # The image of every service of ours. The lock is the one that the tests ran with; of its packages
-# the image gets what `turnstream` itself needs, each checked by its hash, and nothing is compiled.
+# the image gets what `turnstream` and its trackio sink need, each checked by its hash, and nothing is compiled.
 
 FROM python:3.11.15-slim-trixie AS build
 SHELL ["/bin/bash", "-euo", "pipefail", "-c"]

@@ -19,6 +19,7 @@ LONGEST = (
     "tests/compose/test_one_life.py",
     "tests/compose/test_two_gateways.py",
     "tests/cli/",
+    "tests/sinks/",
     "tests/benchmarks/test_gateway_bench.py",
     "tests/processor/test_crashes.py",
 )

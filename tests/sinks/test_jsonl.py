@@ -236,12 +236,15 @@ def test_a_reader_sees_a_file_whole_or_not_at_all(settings: Settings, tmp_path: 
     process = started(settings, out, TURNSTREAM_SINK_JSONL_FILE_BYTES="30000000")
     seen: set[tuple[str, int]] = set()
     end_s = time.monotonic() + SECONDS_MAX
-    while not seen or time.monotonic() < end_s:
-        seen |= {(path.name, path.stat().st_size) for path in files(out)}
-        if seen and end_s - time.monotonic() > 1.0:
+    while time.monotonic() < end_s:
+        found = {(path.name, path.stat().st_size) for path in files(out)}
+        if found and not seen:
             end_s = time.monotonic() + 1.0  # and a second more
+        seen |= found
+        time.sleep(0.0005)
     process.kill()
     process.communicate()
+    assert seen
     assert seen == {(path.name, path.stat().st_size) for path in files(out)}
 
 
