@@ -14,7 +14,7 @@ TRACKIO := .venv/trackio
 # More words for the command of a target, e.g. `make test ARGS="-k tree"`.
 ARGS ?=
 
-.PHONY: help venv demo test test-clients test-train screenshot broker check format mutants features chaos chaos-variants chaos-embedded chaos-gateway soak bench-core bench-processor bench-embedded bench-environments bench-gateway bench-trainer lock wheel clean
+.PHONY: help venv demo test test-clients test-train screenshot broker check format mutants features chaos chaos-variants chaos-embedded chaos-gateway soak bench-core bench-processor bench-embedded bench-environments bench-traces bench-gateway bench-trainer lock wheel clean
 
 help: ## this list
 	@sed -nE 's/^([a-z-]+):[^#]*## (.*)/\1|\2/p' Makefile | while IFS='|' read -r name text; do \
@@ -145,6 +145,9 @@ bench-embedded: $(READY) ## the embedded log beside bare SQLite, replay, and wha
 
 bench-environments: $(READY) ## what recording costs an environment, beside the bare one
 	@$(BIN)/python -m benchmarks.environments $(ARGS)
+
+bench-traces: $(READY) ## what traces cost a processor: off, sampled, on
+	@$(BIN)/python -m benchmarks.traces $(ARGS)
 
 # PyTorch is made for GPUs and brings their libraries. Those it is linked with have to be there for
 # it to load at all; these it loads only when it uses a GPU: a sixth of the download, a quarter of the disk.

@@ -98,8 +98,8 @@ class Trace(Identified, frozen=True, kw_only=True, tag="trace"):
     generate_ms: Count | None = None
     """Model calls, summed; calls side by side count each."""
     tool_ms: Count | None = None
-    """From a response to the first call that goes on from it, summed: tools, environments,
-    people."""
+    """From a response to the first call that goes on from it, and steps without a call, summed:
+    tools, environments, people."""
     reward_ms: Count | None = None
     """What the judging took, as the rewards said."""
     messages_left_out: Count = 0

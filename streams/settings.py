@@ -175,6 +175,9 @@ class Settings:
     answer comes in one piece give up at 300."""
     gateway_weight_version: int = 0
     """Of the weights before the first update is declared; for engines that do not say it."""
+    gateway_raw_prompt_bytes_max: int = 65_536
+    """Of a prompt that begins a conversation, kept as text beside its turn, so that a changed
+    template is found (`inspect --tokenizer`); longer ones are left out. 0: all are."""
     gateway_routed_experts: bool = False
     """`true` asks the engine which experts computed each token and records it as a channel; with
     many layers that is kilobytes a token."""
@@ -208,6 +211,12 @@ class Settings:
     """Health and metrics answer here; loopback, since they are not protected."""
     metrics_port: int = 9464
     """0 takes a free one."""
+    dump_folder: str | None = None
+    """Where SIGUSR1 and the stall watchdog write what a service's tasks wait for; unset: the
+    system's folder for temporary files."""
+    stall_after_s: float = 0.0
+    """A service that has something to do and makes no progress for this long writes a task dump,
+    and again after as long. 0: it never does."""
 
     def __post_init__(self) -> None:
         """Refuse what cannot work, by the name of the variable."""

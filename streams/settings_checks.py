@@ -40,6 +40,8 @@ _FROM_ZERO = {
     "trace_share",
     "producer_linger_ms",
     "blob_threshold_bytes",
+    "stall_after_s",
+    "gateway_raw_prompt_bytes_max",
 }
 
 

@@ -16,7 +16,10 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 
-INNER = {"schemas", "streams.errors", "streams.settings", "streams.core", "streams.log"}
+INNER = {
+    *("schemas", "streams.errors", "streams.settings", "streams.core", "streams.log"),
+    "streams.operations",
+}
 SHELLS = {
     "streams.adapters",
     "streams.adapters.dialects",
@@ -33,7 +36,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     "streams.settings": PURE | {"streams.settings_checks"},
     "streams.settings_checks": PURE | {"streams.settings"},
     "streams.core": PURE,
-    "streams.log": INNER,
+    "streams.log": INNER - {"streams.operations"},
+    "streams.operations": {"streams.settings"},
     "streams.adapters": INNER | {"streams.adapters.dialects"},
     "streams.adapters.dialects": PURE,
     "streams.processor": INNER,

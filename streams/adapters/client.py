@@ -242,12 +242,15 @@ class _Known:
         ask = self._ask("")
         return steps_of(ask, self._gateway.patience_s)
 
-    def _rewarding(self, score: Reward, turn_id: str | None, final: bool) -> Steps:
+    def _rewarding(
+        self, score: Reward, turn_id: str | None, final: bool, judged_ms: int | None = None
+    ) -> Steps:
         body = {
             # Ours, so that a repeated request is the same reward.
             "reward_id": uuid.uuid4().hex,
             "reward": checked_reward(score),
             "final": final,
+            "judged_ms": judged_ms,
         }
         if turn_id is not None:
             body["turn_id"] = turn_id
@@ -272,7 +275,7 @@ class _Known:
 
     def _judged(self, verdict: Verdict) -> Steps:
         if verdict.reward is not None:
-            return self._rewarding(verdict.reward, None, True)
+            return self._rewarding(verdict.reward, None, True, verdict.judged_ms)
         return self._ending(*end_of(verdict))
 
     def _leaving(self, error: BaseException | None) -> Steps | None:

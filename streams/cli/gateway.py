@@ -34,6 +34,7 @@ from streams.cli.serving import (
 from streams.errors import BadSetting, TurnstreamError
 from streams.log.client_logs import calm_client_logs
 from streams.log.opening import log_name, open_log
+from streams.operations.watching import Watch
 from streams.settings import Settings
 
 WHO = "turnstream gateway"
@@ -71,11 +72,17 @@ def gateway(
     except TurnstreamError as error:
         fail(error)
     calm_client_logs()
-    run_service(lambda stop: _run(settings, secrets, opened, renderer, stop))
+    watch = Watch(WHO, settings)
+    run_service(lambda stop: _run(settings, secrets, opened, renderer, stop, watch), watch)
 
 
 async def _run(
-    settings: Settings, secrets: Secrets, engine: Engine, renderer: Renderer, stop: asyncio.Event
+    settings: Settings,
+    secrets: Secrets,
+    engine: Engine,
+    renderer: Renderer,
+    stop: asyncio.Event,
+    watch: Watch,
 ) -> None:
     try:
         if not await unless_stopped(wait_for_log(settings, WHO), stop):
@@ -87,6 +94,7 @@ async def _run(
         async with open_log(settings, create=True) as log:
             await log.end_positions(settings.turns_topic)  # a file that is no log says so now
             async with Gateway(settings, log, engine, renderer, secrets) as running:
+                watch.ready(running.api.pulse)
                 here = f" at {running.local_url}" if running.local_url != running.base_url else ""
                 click.echo(
                     f"{WHO}: {running.base_url}{here}, engine {engine.name}, "

@@ -1,5 +1,6 @@
 """`turnstream inspect`: a session drawn as text, and the story of one token."""
 
+import importlib
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -95,6 +96,8 @@ def inspect(
 
     Trained tokens stand in [brackets]; blanks in messages are visible (space ·, newline ⏎,
     tab ⇥). --token N says which turn gave a token, under which weights, and what masked it.
+    With the folder of a tokenizer and its chat template, prompts that were kept as text are
+    printed once more from their messages: one that differs is said, and the exit code is 1.
 
     With --step there is no TARGET: the samples that went into that step of the optimizer, with the
     trainer's statistics; --token and --sample then count in that table.
@@ -110,7 +113,8 @@ def inspect(
         raise click.UsageError("--run and --top go with --step")
     rules = chosen_rules(profile, fork_threshold, default_reward)
     spell = _spelling(tokenizer) if tokenizer is not None else None
-    look = Look(rules, spell, token, index, in_log_only=log is not None)
+    folder = tokenizer if tokenizer is not None and tokenizer.is_dir() else None
+    look = Look(rules, spell, token, index, in_log_only=log is not None, template_folder=folder)
     if log is None and (target == "-" or _is_file(target)):
         file = click.File("rb").convert(target, None, click.get_current_context())
         sys.exit(_inspect_file(cast(BinaryIO, file), look, session_id))
@@ -128,10 +132,11 @@ class Look:
     index: int
     in_log_only: bool
     """The log was named, so no file was looked for."""
+    template_folder: Path | None = None
 
 
 def _inspect_file(file: BinaryIO, look: Look, session_id: str | None) -> int:
-    drawn = refused = 0
+    drawn = refused = otherwise = 0
     told = False
     names: dict[str, str] = {}
     for session, effects, letters in run_file(file, look.rules, session_id=session_id):
@@ -151,12 +156,13 @@ def _inspect_file(file: BinaryIO, look: Look, session_id: str | None) -> int:
         tree = session.tree if session is not None else Tree(PROFILES["seed"], DEFAULT_LIMITS)
         if look.token is None:
             _echo(draw_session(tree, effects.outcome, effects.samples, look.spell) + "\n")
+            otherwise += not _prompts_are_the_same(tree, look)
         else:
             told = told or _tell(tree, effects.outcome, effects.samples, look)
     if not drawn:
         wanted = f"session {session_id}" if session_id else "any session"
         raise click.UsageError(f"{file.name} does not hold {wanted}")
-    return 1 if refused or (look.token is not None and not told) else 0
+    return 1 if refused or otherwise or (look.token is not None and not told) else 0
 
 
 async def _inspect_log(settings: Settings, session_id: str, look: Look, *, search: bool) -> int:
@@ -176,7 +182,8 @@ async def _inspect_log(settings: Settings, session_id: str, look: Look, *, searc
         rules = look.rules
         chosen = rules.forced_policy is not None or rules.fork_threshold_tokens is not None
         _echo(draw_story(story, settings, look.spell, chosen=chosen) + "\n")
-        return 0 if story.outcome is not None else 1
+        same = story.tree is None or _prompts_are_the_same(story.tree, look)
+        return 0 if story.outcome is not None and same else 1
     if story.tree is None or story.outcome is None:
         click.echo(
             f"turnstream: session {session_id}: its events are no longer in the log, "
@@ -216,6 +223,18 @@ def _tell(tree: Tree, outcome: SessionClosed, samples: Sequence[Sample], look: L
         return False
     _echo(tell_token(tree, outcome, samples, sample, look.token))
     return True
+
+
+def _prompts_are_the_same(tree: Tree, look: Look) -> bool:
+    """Print whether kept prompts are what the tokenizer's template prints; whether they are."""
+    if look.template_folder is None:
+        return True
+    # By name: drawing alone must not wait for templates to load.
+    check = importlib.import_module("streams.cli.raw_prompts").check_raw_prompts
+    lines, same = check(tree, look.template_folder)
+    if lines:
+        _echo("\n".join(["prompts kept as text", *(f"  {line}" for line in lines), ""]))
+    return bool(same)
 
 
 def _is_file(target: str) -> bool:

@@ -15,6 +15,7 @@ from streams.adapters.judgers.judging import TIMEOUT_S, Judging, Named, Verdict
 from streams.cli.on_the_log import log_option, run_on_the_log, stop_event
 from streams.core.drawing import visible
 from streams.log.opening import open_log
+from streams.operations.watching import Watch
 from streams.settings import Settings
 
 
@@ -45,7 +46,10 @@ def judge(
         stop = stop_event()
         async with open_log(settings) as opened:
             consumer = JudgingConsumer(settings, opened, judging, name, _say)
-            await consumer.run(stop, once=once)
+            with Watch("turnstream judge", settings) as watch:
+                if not once:
+                    watch.ready(consumer.pulse)
+                await consumer.run(stop, once=once)
         return 1 if once and consumer.counts["failed"] else 0
 
     run_on_the_log(work, log)

@@ -14,11 +14,13 @@ from streams.cli.on_the_log import chosen_settings, log_option, run_on_the_log, 
 from streams.core.drawing import visible
 from streams.errors import BadSetting, TurnstreamError, WrongTopic
 from streams.log.sqlite import SqliteLog
+from streams.operations.watching import Watch
 from streams.processor.embedded import EmbeddedProcessor
-from streams.processor.health import serve
+from streams.processor.health import pulse, serve
 from streams.processor.signals import end_on_signals
 from streams.settings import KAFKA, Settings
 
+WHO = "turnstream processor"
 _FAILED = 1
 _UNEXPECTED = 70
 _NO_TOPICS = 76
@@ -59,7 +61,9 @@ async def _embedded(settings: Settings) -> int:
         embedded = EmbeddedProcessor(settings, log)
         health = await serve(settings, embedded.counts, embedded.look)
         try:
-            await embedded.run(stop)
+            with Watch(WHO, settings) as watch:
+                watch.ready(lambda: pulse(embedded.counts, embedded.look))
+                await embedded.run(stop)
         except TurnstreamError:
             raise
         except Exception as error:
@@ -74,4 +78,4 @@ async def _embedded(settings: Settings) -> int:
 
 def _tell(text: str) -> None:
     line = "; ".join(text.splitlines())
-    click.echo(f"turnstream processor: {visible(line, most=None)}", err=True)
+    click.echo(f"{WHO}: {visible(line, most=None)}", err=True)

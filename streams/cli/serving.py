@@ -43,6 +43,7 @@ from streams.adapters.engines.vllm import vllm_engine
 from streams.adapters.gateway.rendering import Renderer
 from streams.adapters.gateway.secret import Secrets, secrets_from, secrets_of
 from streams.errors import BadSetting, LogAway, TurnstreamError
+from streams.operations.watching import Watch
 from streams.settings import KAFKA, PREFIX, Settings
 
 SCRIPTED = "scripted"
@@ -232,12 +233,12 @@ def open_secrets(settings: Settings) -> Secrets:
     return secrets_from(secret_file(settings))
 
 
-def run_service(work: Callable[[asyncio.Event], Coroutine[Any, Any, None]]) -> None:
-    """Run until a signal comes; exits the process."""
+def run_service(work: Callable[[asyncio.Event], Coroutine[Any, Any, None]], watch: Watch) -> None:
+    """Run until a signal comes, watched; exits the process."""
     spare_what_is_loaded()
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            runner.run(_with_signals(work))
+            runner.run(_with_signals(work, watch))
     except TurnstreamError as error:
         fail(error)
     sys.exit(0)
@@ -266,11 +267,14 @@ def fail(error: Exception) -> NoReturn:
     sys.exit(1)
 
 
-async def _with_signals(work: Callable[[asyncio.Event], Coroutine[Any, Any, None]]) -> None:
+async def _with_signals(
+    work: Callable[[asyncio.Event], Coroutine[Any, Any, None]], watch: Watch
+) -> None:
     stop = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
-    await work(stop)
+    with watch:
+        await work(stop)
 
 
 async def unless_stopped(waiting: Coroutine[Any, Any, None], stop: asyncio.Event) -> bool:

@@ -14,6 +14,7 @@ import click
 from streams.cli.on_the_log import log_option, run_on_the_log, stop_event
 from streams.core.drawing import visible
 from streams.log.opening import open_log
+from streams.operations.watching import Watch
 from streams.processor.health import Progress, serve
 from streams.settings import KAFKA, Settings
 from streams.sinks.consuming import Consuming
@@ -130,7 +131,10 @@ def _run(name: str, make: Make, log: str | None, *, once: bool, until_stdin_ends
                 )
             )
             try:
-                await consuming.run(stop, once=once)
+                with Watch(f"turnstream sink {name}", settings) as watch:
+                    if not once:
+                        watch.ready(lambda: _pulse(consuming))
+                    await consuming.run(stop, once=once)
             except OSError as error:
                 say(f"{error}; what is not written is still in the log: start it again")
                 return 1
@@ -141,6 +145,11 @@ def _run(name: str, make: Make, log: str | None, *, once: bool, until_stdin_ends
         return 0
 
     run_on_the_log(work, log)
+
+
+def _pulse(consuming: Consuming) -> int | None:
+    """Sessions that are only held are waited for, and no stall."""
+    return consuming.counts.total() - consuming.lag if consuming.lag else None
 
 
 def _look(consuming: Consuming) -> Progress:

@@ -43,8 +43,9 @@ from streams.cli.serving import (
 from streams.cli.up_sinks import SinkProcesses
 from streams.errors import BadSetting, TurnstreamError
 from streams.log.sqlite import SqliteLog
+from streams.operations.watching import Watch
 from streams.processor.embedded import EmbeddedProcessor
-from streams.processor.health import serve
+from streams.processor.health import pulse, serve
 from streams.settings import PREFIX, Settings, load_settings
 
 FILE = "turnstream.db"
@@ -88,7 +89,8 @@ def up(engine: str | None, tokenizer: Path | None, data: Path, port: int | None)
     try:
         chosen = _chosen(engine, tokenizer, data, port)
         with alone(data):
-            run_service(lambda stop: _run(chosen, stop))
+            watch = Watch("turnstream up", chosen.settings)
+            run_service(lambda stop: _run(chosen, stop, watch), watch)
     except TurnstreamError as error:
         fail(error)
 
@@ -153,7 +155,7 @@ def _tokenizer(engine: str | None, given: Path | None) -> tuple[Path, str]:
     raise BadSetting("--tokenizer is needed: give the folder of the engine's own model")
 
 
-async def _run(chosen: Chosen, stop: asyncio.Event) -> None:
+async def _run(chosen: Chosen, stop: asyncio.Event, watch: Watch) -> None:
     settings, engine = chosen.settings, chosen.engine
     async with SqliteLog(Path(settings.log), settings) as log:
         processor = EmbeddedProcessor(settings, log)
@@ -170,6 +172,7 @@ async def _run(chosen: Chosen, stop: asyncio.Event) -> None:
                 health = await serve(settings, processor.counts, processor.look)
                 working = asyncio.create_task(processor.run(over))
                 sinks.start()
+                watch.ready(lambda: _pulse(gateway, processor))
                 try:
                     await _until(stop, working, gateway, chosen)
                 finally:
@@ -183,6 +186,12 @@ async def _run(chosen: Chosen, stop: asyncio.Event) -> None:
                     await working
             finally:
                 await sinks.end()  # and they write what came of it
+
+
+def _pulse(gateway: Gateway, processor: EmbeddedProcessor) -> int | None:
+    parts = (gateway.api.pulse(), pulse(processor.counts, processor.look))
+    moving = [part for part in parts if part is not None]
+    return sum(moving) if moving else None
 
 
 async def _until(

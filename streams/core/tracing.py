@@ -61,6 +61,7 @@ def trace_of(
         next((turn.event.tools for turn in turns if turn.event.tools), None), room
     )
     final_message, room = _fitting(outcome.final_message, room)
+    generate_ms, tool_ms = _phases(turns)
     return Trace(
         session_id=session.session_id,
         **{name: getattr(outcome, name) for name in (*IDENTITY_FIELDS, *_OF_THE_OUTCOME)},
@@ -71,8 +72,8 @@ def trace_of(
         tools=tools,
         final_message=final_message,
         tool_turns=sum(turn.calls_tool and turn.event.part_of is None for turn in turns),
-        generate_ms=_generate_ms(turns),
-        tool_ms=_tool_ms(turns),
+        generate_ms=generate_ms,
+        tool_ms=tool_ms,
         reward_ms=session.rewards.judged_ms,
         messages_left_out=left_out,
         untrained=_untrained(outcome),
@@ -166,26 +167,28 @@ def _untrained(outcome: SessionClosed) -> dict[str, int]:
     return untrained
 
 
-def _generate_ms(turns: Iterable[RecordedTurn]) -> int | None:
-    took = [
-        max(turn.event.finished_ms - turn.event.started_ms, 0)
-        for turn in turns
-        if turn.event.started_ms is not None
-        and turn.event.finished_ms is not None
-        and turn.event.part_of is None
-    ]
-    return min(sum(took), COUNT_MAX) if took else None
-
-
-def _tool_ms(turns: Iterable[RecordedTurn]) -> int | None:
+def _phases(turns: Iterable[RecordedTurn]) -> tuple[int | None, int | None]:
+    """Milliseconds of model calls, and of what ran between them; a step without tokens ran."""
+    calls: list[int] = []
+    steps: list[int] = []
     waits: dict[int, int] = {}
     for turn in turns:
-        above, started_ms = turn.above, turn.event.started_ms
-        if above is None or above.event.finished_ms is None or started_ms is None:
+        began, over = turn.event.started_ms, turn.event.finished_ms
+        if began is None or turn.event.part_of is not None:
             continue
-        wait = max(started_ms - above.event.finished_ms, 0)
-        waits[above.order] = min(wait, waits.get(above.order, wait))
-    return min(sum(waits.values()), COUNT_MAX) if waits else None
+        if over is not None:
+            (calls if turn.generated else steps).append(max(over - began, 0))
+        above = turn.above
+        if above is None or above.event.finished_ms is None:
+            continue
+        if above.generated and turn.generated:
+            wait = max(began - above.event.finished_ms, 0)
+            waits[above.order] = min(wait, waits.get(above.order, wait))
+    return _summed(calls), _summed([*steps, *waits.values()])
+
+
+def _summed(took: list[int]) -> int | None:
+    return min(sum(took), COUNT_MAX) if took else None
 
 
 def _in_order(root: Node) -> tuple[list[Node], list[int]]:

@@ -7,6 +7,7 @@ at once, since waiting would not mend it.
 import asyncio
 import dataclasses
 import gc
+import signal
 import sys
 import time
 from collections.abc import Awaitable, Callable
@@ -16,7 +17,9 @@ import faust
 from streams.errors import LogAway
 from streams.log.client_logs import calm_client_logs
 from streams.log.interface import Log
+from streams.operations.watching import Watch
 from streams.processor.faust_worker import Processor
+from streams.processor.health import pulse
 from streams.processor.signals import end_on_signals
 from streams.settings import Settings
 
@@ -41,18 +44,32 @@ def run(
     end_on_signals()
     loop = asyncio.new_event_loop()
     asyncio.set_event_loop(loop)
-    loop.run_until_complete(_wait_for_topics(settings, require_topics))
-    patient = dataclasses.replace(settings, publish_timeout_s=_ACKNOWLEDGED_WITHIN_S)
+    with Watch("turnstream processor", settings) as watch:
+        loop.run_until_complete(_wait_for_topics(settings, require_topics))
+        patient = dataclasses.replace(settings, publish_timeout_s=_ACKNOWLEDGED_WITHIN_S)
 
-    async def build() -> Processor:
-        return make(patient, log_of(patient))
+        async def build() -> Processor:
+            return make(patient, log_of(patient))
 
-    processor = loop.run_until_complete(build())
-    worker = faust.Worker(
-        processor.app, loglevel="WARNING", redirect_stdouts=False, loop=loop, quiet=True
-    )
-    worker.spinner = None  # it writes control codes into logs
-    worker.execute_from_commandline()
+        processor = loop.run_until_complete(build())
+        worker = _Watched(
+            processor.app, loglevel="WARNING", redirect_stdouts=False, loop=loop, quiet=True
+        )
+        worker.watch = watch
+        watch.ready(lambda: pulse(processor.counts, processor.look))
+        worker.spinner = None  # it writes control codes into logs
+        worker.execute_from_commandline()
+
+
+class _Watched(faust.Worker):
+    """Faust's worker, but for SIGUSR1: its own handler prints the stacks of threads, not tasks."""
+
+    watch: Watch
+
+    def install_signal_handlers(self) -> None:
+        super().install_signal_handlers()
+        self.loop.remove_signal_handler(signal.SIGUSR1)
+        self.watch.take_signal()
 
 
 async def _wait_for_topics(

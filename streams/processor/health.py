@@ -37,6 +37,13 @@ class Progress(NamedTuple):
 
 Look = Callable[[], Progress]
 
+
+def pulse(counts: Counter[str], look: Look) -> int | None:
+    """A number that moves with the events that are worked on; None: there is none to work on."""
+    progress = look()
+    return counts["events"] - progress.lag if progress.lag or progress.in_flight else None
+
+
 _LABELLED = {"dead_letter": "code", "untrained": "reason"}
 
 

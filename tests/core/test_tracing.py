@@ -239,6 +239,12 @@ def test_phases_are_sums_of_event_times() -> None:
     assert phases(trace) == [550, 500, 234]
 
 
+def test_steps_without_tokens_are_time_between_calls() -> None:
+    step = turn("<u>", None, turn_id="t1", response_message={"role": "assistant", "content": "up"})
+    trace = traced(at(step, 1_000, 1_040), at(T3, 3_000, 3_500), end(reward=1.0))
+    assert phases(trace) == [500, 40, None]
+
+
 def test_phases_that_nobody_timed_are_absent() -> None:
     assert phases(traced(T1, at(T2, 5, 9), end(reward=1.0))) == [4, None, None]
     assert phases(traced(T1, T2, end(reward=1.0))) == [None, None, None]

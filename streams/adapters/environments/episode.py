@@ -36,7 +36,7 @@ from streams.errors import BadEvent
 
 REASON_CHARS_MAX = 1000
 PAYLOAD_BYTES_MAX = DEFAULT_LIMITS.metadata_bytes
-_OF_THE_END = ("finish_reason", "accepted", "will_retry")
+_OF_THE_END = ("finish_reason", "accepted", "will_retry", "judged_ms")
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +81,8 @@ class Episode:
         self._last_call: str | None = None
         """The newest model call since the last step."""
         self._calls = 0
+        self._since_ms: int | None = None
+        """Since when it is the agent's turn: a model call begins there unless it says when."""
         self._tools: Any = None
         self._metrics: dict[str, Any] = {}
         self._branches: list[dict[str, Any]] = []
@@ -156,7 +158,10 @@ class Episode:
             if not self.is_ours:
                 raise MustReset(f"session {self.session_id} is over ({self.over}): reset first")
             self._tools = call.get("tools", self._tools)
-            turn_id, handed = self._turn(drawn, {"finished_ms": _now_ms(), **call})
+            now_ms = _now_ms()
+            times = {"started_ms": self._since_ms, "finished_ms": now_ms}
+            turn_id, handed = self._turn(drawn, {**times, **call})
+            self._since_ms = now_ms
             self._last_call = turn_id
             self._calls += 1
             return turn_id, [handed]
@@ -299,6 +304,7 @@ class Episode:
         )
 
     def _see(self, observation: Any) -> str:
+        self._since_ms = _now_ms()
         own = self._options.observation
         whole = own is None and conversation_in(observation) is not None
         return self._said.saw(self._messages(observation, "user"), whole=whole)

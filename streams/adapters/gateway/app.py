@@ -64,6 +64,11 @@ class Api:
         """Turns under way."""
         return len(self._turns)
 
+    def pulse(self) -> int | None:
+        """A number that moves with the calls under way; None: there is none."""
+        sampled = [len(turn.sampled.ids) for turn in list(self._turns)]
+        return sum(sampled) + self._parts.metrics.counts.total() if sampled else None
+
     def in_flight_of(self, run_id: str) -> int:
         """Those of one run."""
         return sum(turn.run_id == run_id for turn in self._turns)

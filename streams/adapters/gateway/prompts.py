@@ -37,6 +37,7 @@ from streams.adapters.gateway.history_tree import Node, RecordedTurn
 from streams.adapters.gateway.keeping import Part
 from streams.adapters.gateway.prompt_items import Items
 from streams.adapters.gateway.rendering import Renderer
+from streams.settings import Settings
 
 Built = Literal["reuse", "bridge", "suffix", "render"]
 _TOOLS_TEXT = msgspec.json.Encoder(order="deterministic").encode
@@ -128,6 +129,15 @@ class _Start:
         if self.extra:
             output = np.concatenate([output, as_ids(self.extra)])
         return Spoken(self.ids[: self.base.prompt_len], output)
+
+
+def raw_prompt(prompt: BuiltPrompt, renderer: Renderer, settings: Settings) -> str | None:
+    """The prompt as text, if it begins a conversation and is not too long to be kept."""
+    bytes_max = settings.gateway_raw_prompt_bytes_max
+    if prompt.base is not None or prompt.lent or prompt.ids.size > bytes_max:
+        return None
+    text = renderer.decode(prompt.ids)
+    return text if len(text.encode(errors="replace")) <= bytes_max else None
 
 
 def tools_digest(tools: Sequence[Tool]) -> str | None:

@@ -29,7 +29,8 @@ from streams.adapters.gateway.channels import Channels
 from streams.adapters.gateway.keeping import Part, part_of
 from streams.adapters.gateway.metrics import Metrics
 from streams.adapters.gateway.minted import new_turn_id
-from streams.adapters.gateway.prompts import BuiltPrompt
+from streams.adapters.gateway.prompts import BuiltPrompt, raw_prompt
+from streams.adapters.gateway.rendering import Renderer
 from streams.adapters.gateway.sampled import Sampled
 from streams.adapters.gateway.session import Session
 from streams.errors import LogError
@@ -55,7 +56,7 @@ class Done:
     ill_formed: bool = False
     trainable: bool = True
     delivered: bool = True
-    fingerprint: str
+    renderer: Renderer
     logprobs: Any
     started_ms: int
     finished_ms: int
@@ -242,9 +243,10 @@ class Publisher:
             delivered=done.delivered,
             tools=json_text(list(done.call.tools)) if new_tools else NOT_GIVEN,
             tools_digest=prompt.tools_digest,
-            fingerprint=done.fingerprint,
+            fingerprint=done.renderer.fingerprint,
             prompt_built=prompt.built,
             channels=channels,
+            raw_prompt=raw_prompt(done.prompt, done.renderer, self._settings),
             started_ms=done.started_ms,
             finished_ms=done.finished_ms,
             base_turn_id=prompt.base_turn_id,

@@ -92,7 +92,7 @@ class RunningTurn:
         self._asked: tuple[BuiltPrompt, Sampling] | None = None
         self._passage = Passage(parts.gate, parts.weights, self.session_id, self.run_id)
         experts = JoinedExperts() if parts.settings.gateway_routed_experts else None
-        self._sampled = Sampled(ids_max=parts.renderer.ids_max, experts=experts)
+        self.sampled = self._sampled = Sampled(ids_max=parts.renderer.ids_max, experts=experts)
         self._generating = Generating(
             parts.engine, session.session_id, self._sampled, self._feed, self._passage
         )
@@ -331,7 +331,7 @@ class RunningTurn:
             ill_formed=parsed is not None and parsed.ill_formed,
             trainable=trainable,
             delivered=delivered and trainable,
-            fingerprint=parts.renderer.fingerprint,
+            renderer=parts.renderer,
             logprobs=parts.engine.logprobs,
             started_ms=self._started_ms,
             finished_ms=int(time.time() * 1000),

@@ -73,6 +73,10 @@ class JudgingConsumer:
         self._slots = asyncio.Semaphore(CONCURRENCY)
         self._newest_ms: Counter[int] = Counter()
 
+    def pulse(self) -> int | None:
+        """A number that moves with what is judged; None: nothing is."""
+        return self.counts.total() if self._tasks else None
+
     async def run(self, stop: asyncio.Event, *, once: bool = False) -> None:
         """Judge until told to stop; `once`: until what stands in the log now is judged.
 
@@ -164,6 +168,7 @@ class JudgingConsumer:
             reward_id=f"judge:{self.name}",
             reward=verdict.reward,
             reward_invalid=verdict.reward is None,
+            judged_ms=verdict.judged_ms,
         )
         value = codec.to_msgpack(reward)
         codec.from_msgpack(value)  # every check of a reader's

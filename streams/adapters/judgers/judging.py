@@ -23,8 +23,9 @@ import concurrent.futures
 import inspect
 import math
 import threading
+import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from schemas.events import EndReason, EndStatus
@@ -61,6 +62,8 @@ class Verdict:
     """With `score`; none if rejected or wrong."""
     accepted: bool = True
     error: EndReason | None = None
+    judged_ms: int | None = field(default=None, compare=False)
+    """How long it took."""
 
 
 Answer = float | Mapping[str, Any] | None
@@ -98,8 +101,10 @@ class Judging:
 
     async def judge(self, case: Case) -> Verdict:
         """The verdict; never raises but when cancelled."""
+        began_s = time.monotonic()
         asked = [self._one(named, case) for named in self.judgers]
-        return self._together(await asyncio.gather(*asked))
+        verdict = self._together(await asyncio.gather(*asked))
+        return replace(verdict, judged_ms=int((time.monotonic() - began_s) * 1000))
 
     def judge_now(self, case: Case) -> Verdict:
         """`judge`, for code that blocks; works inside a running event loop too."""
