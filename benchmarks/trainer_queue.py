@@ -28,6 +28,7 @@ PARTITION = "train"
 _POLL_S = 0.005
 _ENVIRONMENT = {
     "RAY_agent_register_timeout_ms": "240000",
+    "RAY_AUTH_MODE": "token",  # writer and reader find the token of the store in its home
     "RAY_USAGE_STATS_ENABLED": "0",
 }
 _PATIENCE_S = 240.0
