@@ -42,6 +42,8 @@ PAUSES_S = (0.05, 0.1, 0.2, 0.4, 0.8, 1.6, *[2.0] * 13)
 _ABORT_S = 5.0
 _SILENCE_S = 0.1
 """Long enough for an engine to get other weights in the middle of an answer."""
+_AT_ONCE_S = 0.05
+"""What is heard of so soon after a token was there before it; later, the clocks tell."""
 
 CANNOT_CONTINUE = "stopped in an answer that a schema constrains, which cannot be gone on with"
 
@@ -101,9 +103,9 @@ class Generating:
         self._task: asyncio.Task[None] | None = None
         self._stopped = False
         self._seen = updates.now
-        """What was known when the last generation began."""
-        self._known = True
-        """Whether what was declared is known up to the last tokens."""
+        """What was known when the last tokens came, or the generation began."""
+        self._declared: int | None = None
+        """The version of the last tokens, if the engine does not say it; None: not known."""
         self._heard_s = 0.0
         """When they came."""
         self._ended = False
@@ -235,18 +237,21 @@ class Generating:
 
     async def _know(self, tokens: Tokens, *, first: bool) -> None:
         """Hear of the weights that tokens may be of, unless the engine says so itself."""
-        silent_s = time.monotonic() - self._heard_s
-        held = self._updates.now.paused or silent_s >= _SILENCE_S
+        known, came_s, came_ms = self._updates.now, time.monotonic(), int(time.time() * 1000)
+        held = known.paused or came_s - self._heard_s >= _SILENCE_S
+        self._declared = known.version
         if tokens.weight_version is None and (first or (held and not self._updates.engine_tells)):
-            self._known = await self._updates.caught_up()
+            is_known = await self._updates.caught_up()
+            now, at_once = self._updates.now, time.monotonic() - came_s < _AT_ONCE_S
+            version = now.version if at_once else now.version_at(came_ms, known)
+            self._declared = version if is_known else None
         if first and self.continued:
             self._join()
-        if first:
-            self._seen = self._updates.now
+        self._seen = self._updates.now
         self._heard_s = time.monotonic()
 
     def _hear(self, tokens: Tokens) -> None:
-        self._sampled.add(tokens, self._updates.now.version if self._known else None)
+        self._sampled.add(tokens, self._declared)
         runs = tokens.weight_runs or ()
         if tokens.weight_version is not None or any(version is not None for version, _ in runs):
             self._updates.hear_version()

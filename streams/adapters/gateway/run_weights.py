@@ -16,6 +16,10 @@ import dataclasses
 
 from schemas.control import Paused, Resumed
 
+_APART_MS = 50
+"""By which two clocks may differ; an update takes longer."""
+_DECLARED_MAX = 8
+
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class RunWeights:
@@ -31,9 +35,22 @@ class RunWeights:
     """How many `resumed` counted, of those that were read."""
     flushes: int = 0
     """At how many of them the cache was emptied."""
+    declared: tuple[tuple[int, int], ...] = ()
+    """The last updates: when the log took each, and its version."""
 
-    def after(self, record: Paused | Resumed) -> "RunWeights":
-        """The run after one more record."""
+    def version_at(self, at_ms: int, known: "RunWeights") -> int:
+        """Of a token that came at that time, when no more was known than this.
+
+        An engine goes on after its update was declared, so a token that came earlier is of the
+        weights before, though what was declared since is known now.
+        """
+        news = self.updates - known.updates
+        since = self.declared[-news:] if news else ()
+        versions = [version for ms, version in since if ms <= at_ms + _APART_MS]
+        return versions[-1] if versions else known.version
+
+    def after(self, record: Paused | Resumed, at_ms: int = 0) -> "RunWeights":
+        """The run after one more record, which the log took at that time."""
         if isinstance(record, Paused):
             return dataclasses.replace(self, paused=True)
         if self.refuses(record) is not None:
@@ -44,6 +61,7 @@ class RunWeights:
             cache_flushed=record.cache_flushed,
             updates=self.updates + 1,
             flushes=self.flushes + record.cache_flushed,
+            declared=(*self.declared, (at_ms, record.version))[-_DECLARED_MAX:],
         )
 
     def refuses(self, record: Resumed) -> str | None:

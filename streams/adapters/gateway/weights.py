@@ -26,7 +26,7 @@ from streams.log.interface import Entry, Log, Outgoing
 from streams.log.keys import control_key
 from streams.settings import Settings
 
-_CATCH_UP_S = 2.0
+_CATCH_UP_S = 5.0
 """For what the log has by now: a stream is not to stand still for a log that is away."""
 
 
@@ -190,12 +190,12 @@ class Weights:
         with contextlib.suppress(BadRecord):  # nobody's, then
             record = codec.from_msgpack(entry.value or b"")
             if isinstance(record, Paused | Resumed):
-                self._take(record)
+                self._take(record, entry.timestamp_ms)
         news, self._news = self._news, asyncio.Event()
         news.set()
 
-    def _take(self, record: Paused | Resumed) -> None:
+    def _take(self, record: Paused | Resumed, at_ms: int) -> None:
         before = self.of(record.run_id)
-        now = self._runs[record.run_id] = before.after(record)
+        now = self._runs[record.run_id] = before.after(record, at_ms)
         if now.paused and not before.paused:
             self._heard_s[record.run_id] = time.monotonic()

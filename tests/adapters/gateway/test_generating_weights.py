@@ -190,6 +190,24 @@ async def test_where_the_log_does_not_answer_the_version_is_not_known(at: Settin
     assert sampled.weight_versions is None
 
 
+@played
+async def test_an_update_while_the_log_is_asked_is_none_of_the_token_before_it(
+    at: Setting,
+) -> None:
+    ends = at.log.end_positions
+
+    async def slow(topic: str) -> dict[int, int]:
+        at.log.end_positions = ends  # type: ignore[method-assign]
+        await at.pause()
+        await asyncio.sleep(0.2)
+        await at.resume(1)()
+        return await ends(topic)
+
+    at.log.end_positions = slow  # type: ignore[method-assign]
+    sampled, _ = await at.sampled([some(1), some(finish="abort")], [some(2, END, finish="stop")])
+    assert sampled.weight_versions == [(0, 1), (1, 2)]
+
+
 ENDS: dict[str, list[Step]] = {
     "a stop token": [some(1, END), some(finish="abort")],
     "a stop token with the abort": [some(1, END, finish="abort")],

@@ -75,3 +75,11 @@ def test_epoch_and_version_never_go_back_and_only_a_resumed_that_counts_ends_a_p
             assert now.updates == run.updates + 1
         assert now.paused or word is not None
         run = now
+
+
+def test_a_token_is_of_the_weights_that_were_declared_when_it_came() -> None:
+    known = RunWeights(version=2)
+    now = known.after(PAUSED).after(resumed(3), 1000).after(resumed(4), 2000)
+    came = {500: 2, 900: 2, 990: 3, 1000: 3, 1900: 3, 1990: 4, 9000: 4}
+    assert {at_ms: now.version_at(at_ms, known) for at_ms in came} == came
+    assert now.version_at(0, now) == now.after(PAUSED).version_at(0, now) == 4
