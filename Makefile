@@ -14,7 +14,7 @@ TRACKIO := .venv/trackio
 # More words for the command of a target, e.g. `make test ARGS="-k tree"`.
 ARGS ?=
 
-.PHONY: help venv demo test test-clients test-train screenshot broker check format mutants features chaos chaos-variants chaos-embedded chaos-gateway soak bench-core bench-processor bench-embedded bench-environments bench-traces bench-gateway bench-trainer lock wheel clean
+.PHONY: help venv demo test test-clients test-train screenshot broker check format mutants features chaos chaos-variants chaos-embedded chaos-gateway chaos-all soak bench-core bench-processor bench-embedded bench-environments bench-traces bench-gateway bench-trainer lock wheel clean
 
 help: ## this list
 	@sed -nE 's/^([a-z-]+):[^#]*## (.*)/\1|\2/p' Makefile | while IFS='|' read -r name text; do \
@@ -121,6 +121,13 @@ chaos-gateway: KILLS = 10
 chaos-gateway: $(READY) ## gateways and processors killed under agents of three SDKs (SESSIONS, KILLS, SEED)
 	@tools/need-java
 	@$(BIN)/python -m tests.failover $(SESSIONS) $(KILLS) $(SEED) $(ARGS)
+
+# How many faults of all kinds, at least.
+FAULTS ?= 50
+
+chaos-all: $(READY) ## agents, gateways, processors, broker and trainer under faults of every kind (SESSIONS, FAULTS, SEED)
+	@tools/need-java
+	@$(BIN)/python -m tests.under_fire $(SESSIONS) $(FAULTS) $(SEED) $(ARGS)
 
 soak: $(READY) ## 50,000 small sessions through 3 workers; their memory has to come back
 	@tools/need-java

@@ -14,6 +14,7 @@ LONGEST = (
     "tests/chaos/test_variants.py",
     "tests/core/test_against_the_oracle.py",
     "tests/chaos/test_chaos_short.py",
+    "tests/under_fire/",
     "tests/failover/",
     "tests/kafka/",
     "tests/compose/test_one_life.py",

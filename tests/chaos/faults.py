@@ -70,6 +70,18 @@ class Faults:
         """Do it, and wait until the workers move again; None: it could not be done now."""
         arena = self._arena
         lag, open_sessions = arena.watch.lag, arena.load.open_sessions
+        happened = await self.act(kind)
+        standstill_s = await arena.watch.moved(MOVED_SECONDS_MAX)
+        if standstill_s is None:
+            raise Stuck(f"after {kind}: lags {arena.watch.lags}\n{arena.last_words()}")
+        if not happened:
+            return None
+        injected = Injected(kind, lag, open_sessions, standstill_s)
+        self.done.append(injected)
+        return injected
+
+    async def act(self, kind: str) -> bool:
+        """Do it, and no more; False: it could not be done now."""
         acts = {
             KILL: self._kill,
             STOP: self._stop,
@@ -81,15 +93,8 @@ class Faults:
             MARKER: self._kill_at_marker,
         }
         happened = await acts[kind]()
-        arena.crew.supervise(self._size)
-        standstill_s = await arena.watch.moved(MOVED_SECONDS_MAX)
-        if standstill_s is None:
-            raise Stuck(f"after {kind}: lags {arena.watch.lags}\n{arena.last_words()}")
-        if not happened:
-            return None
-        injected = Injected(kind, lag, open_sessions, standstill_s)
-        self.done.append(injected)
-        return injected
+        self._arena.crew.supervise(self._size)
+        return happened
 
     async def wait_for_backlog(self, seconds: float) -> bool:
         """Until a fault would count; most find every worker at work, some find one starting."""

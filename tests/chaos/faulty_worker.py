@@ -6,6 +6,7 @@
                     file `die` there ends the process at its next marker
     CHAOS_PACE      a file with the seconds to spend on every event, read again when it changes
     CHAOS_VARIANT   which of the broken variants to be; none: the processor as it is
+    CHAOS_PROMPT    set: the broker's word comes as it comes, so that times can be measured
 
 Dying at a marker is `kill -9` between the acknowledgement of the samples and the marker.
 
@@ -16,12 +17,9 @@ Invariant: without a variant every event is judged and written by the processor'
 """
 
 import asyncio
-import ctypes
 import json
 import os
 import signal
-import sys
-import threading
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -37,11 +35,11 @@ from streams.processor.offsets import Entry
 from streams.processor.worker import Worker
 from streams.settings import Settings, load_settings
 from tests.chaos import broken
+from tests.chaos.leash import die_with_parent
 
 COUNTS_EVERY_S = 0.25
 SWEEP_EVERY_S = 0.5
 LATE_ANSWER_S = 1.5
-_PR_SET_PDEATHSIG = 1
 FOLDER = Path(os.environ.get("CHAOS_FOLDER", "."))
 PACE = Path(os.environ.get("CHAOS_PACE", "none"))
 VARIANT = os.environ.get("CHAOS_VARIANT", "")
@@ -97,21 +95,6 @@ class FaultyProcessor(Processor):
         new.replace(FOLDER / "counts.json")
 
 
-def die_with_parent() -> None:
-    """End when the harness is gone, also while stopped."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-
-    def watch() -> None:
-        # The harness holds the other end. Not through `sys.stdin`: its lock, held here, would
-        # spoil the interpreter's end.
-        while os.read(0, 1):
-            pass
-        os._exit(0)
-
-    threading.Thread(target=watch, daemon=True).start()
-
-
 def answer_late() -> None:
     """Let the broker's word on a committed offset take its time, as a busy one does."""
     ask, dice = faust_hooks.committed_offset, Random(str(FOLDER))
@@ -127,7 +110,8 @@ def answer_late() -> None:
 
 def main() -> None:
     die_with_parent()
-    answer_late()
+    if not os.environ.get("CHAOS_PROMPT"):
+        answer_late()
     make = broken.processor(VARIANT, FaultyProcessor)
     run(load_settings(), KafkaLog, require_topics, make)
 

@@ -30,6 +30,8 @@ _RECOVERED = re.compile(r"recovered (\d+) rows .* in (\d+) ms")
 class Worker:
     """One process."""
 
+    module = "tests.chaos.faulty_worker"
+
     def __init__(self, name: str, folder: Path, environ: dict[str, str]) -> None:
         self.name = name
         self.folder = folder
@@ -38,7 +40,7 @@ class Worker:
         self.stopped = False
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "tests.chaos.faulty_worker"],
+                [sys.executable, "-m", self.module],
                 cwd=ROOT,
                 env={**os.environ, **environ, "CHAOS_FOLDER": str(folder)},
                 stdin=subprocess.PIPE,

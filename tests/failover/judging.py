@@ -1,12 +1,14 @@
 """What sessions became, held against what the engine sampled and what clients saw the end of.
 
-    in the log     ⊆ journal        prompt, output and logprobs of every turn, as they were sampled
+    in the log     ⊆ journal        prompt, output and logprobs of every turn, as they were sampled;
+                                    of an answer that its client left, as far as it came
     seen the end   ⊆ in the log     once each, and all of it trains, once
     the rest       cut by a kill: not in the log, or told not to have been delivered
 
 Invariant: no token trains that the engine did not sample after exactly what stands before it.
 """
 
+import dataclasses
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable
@@ -60,13 +62,15 @@ def judged(outcome: Outcome, sampled: Counter[Generated], seen: Iterable[int]) -
     closed, turns = outcome.closed, outcome.turns
     logged = recorded(outcome)
     fate = Fate(turns=logged.total(), attached=Counter(outcome.attached))
+    rest = sampled - logged
+    foreign = _not_begun(outcome, logged - sampled, rest)
     name = closed.session_id
 
     def wrong(what: str) -> None:
         fate.wrong.append(f"{name}: {what}")
 
-    if not logged <= sampled:
-        wrong(f"{(logged - sampled).total()} turns are not what was sampled")
+    if foreign:
+        wrong(f"{foreign} turns are not what was sampled")
     if (closed.gaps, closed.refused, closed.withheld) != (0, 0, None):
         wrong(f"gaps {closed.gaps}, refused {closed.refused}, withheld {closed.withheld}")
     trained = _trained(outcome, wrong)
@@ -82,11 +86,40 @@ def judged(outcome: Outcome, sampled: Counter[Generated], seen: Iterable[int]) -
             why = outcome.untrained.get(turn.turn_id)
             wrong(f"answer {number}: {trained[turn.turn_id]} of {len(turn.output_ids)}, {why}")
     fate.seen = len(seen)
-    fate.cut = (sampled - logged).total()
+    fate.cut = rest.total()
     unseen = [turn for number, turn in by_number.items() if number not in set(seen)]
     fate.unseen = len(unseen)
     fate.unseen_trained = sum(trained[turn.turn_id] > 0 for turn in unseen)
     return fate
+
+
+def _not_begun(outcome: Outcome, others: Counter[Generated], rest: Counter[Generated]) -> int:
+    """How many turns are not even the beginning of what was sampled; the rest loses the others.
+
+    What a client left is recorded as far as the gateway had it, and the engine was ahead of that.
+    """
+    left_early = recorded(
+        dataclasses.replace(
+            outcome, turns={n: turn for n, turn in outcome.turns.items() if not turn.delivered}
+        )
+    )
+    foreign = (others - left_early).total()
+    for prompt, ids, logprobs in (others & left_early).elements():
+        whole = next(
+            (
+                (p, i, lp)
+                for p, i, lp in rest
+                if p == prompt and i[: len(ids)] == ids and lp[: len(ids)] == logprobs
+            ),
+            None,
+        )
+        if whole is None:
+            foreign += 1
+        else:
+            rest.subtract([whole])
+            if not rest[whole]:
+                del rest[whole]
+    return foreign
 
 
 def _trained(outcome: Outcome, wrong: Callable[[str], None]) -> Counter[str]:

@@ -8,27 +8,32 @@ import contextlib
 import dataclasses
 import json
 import os
+import signal
 import socket
 import subprocess
 import sys
 import time
 from collections import Counter, defaultdict
 from collections.abc import Iterator
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
 import httpx
 import msgspec
+import numpy as np
 
-from streams.adapters.engines.scripted import Script
+from streams.adapters.engines.scripted import Sampled, Script
 from streams.settings import Settings
 from tests.adapters.gateway.outcomes import Generated
+from tests.adapters.gateway.updates import Joined, joined
 from tests.chaos.arena import environ_of
 from tests.cli.command import COMMAND
 from tests.drift.qwen3 import tokenizer_folder
 from tests.kafka.broker import free_port
 
-START_SECONDS_MAX = 180.0
+START_SECONDS_MAX = 600.0
+STOP_SECONDS_MAX = 120.0
 SECRET = "a secret that all gateways of the test share"
 CONTROL_KEY = "the control key of the gateways of the test"
 
@@ -47,11 +52,18 @@ class Engine:
     def sampled_by_session(self) -> defaultdict[str, Counter[Generated]]:
         """The same of all."""
         found: defaultdict[str, Counter[Generated]] = defaultdict(Counter)
-        for text in self.journal.read_text("utf-8").splitlines():
-            line = json.loads(text)
-            made = (tuple(line["input_ids"]), tuple(line["ids"]), tuple(line["logprobs"]))
-            found[line["routing_key"]][made] += 1
+        for session_id, turns in self.joined_by_session().items():
+            found[session_id].update(turn.generated for turn in turns)
         return found
+
+    def joined_by_session(self) -> dict[str, list[Joined]]:
+        """The same with versions and joins: what was stopped and gone on with is one."""
+        lines = [json.loads(text) for text in self.journal.read_text("utf-8").splitlines()]
+        entries: defaultdict[str, list[Sampled]] = defaultdict(list)
+        for line in sorted(lines, key=itemgetter("call")):
+            ids = np.asarray(line["input_ids"], np.int32)
+            entries[line["routing_key"]].append(Sampled(**{**line, "input_ids": ids}))
+        return {session_id: joined(own) for session_id, own in entries.items()}
 
 
 @contextlib.contextmanager
@@ -84,6 +96,7 @@ class GatewayProcess:
     def __init__(self, folder: Path, name: str, settings: Settings, engine_url: str) -> None:
         """Nothing is started yet."""
         self.name = name
+        self.turnstream = [str(COMMAND)]
         self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}"
         self._log = folder / f"{name}.log"
@@ -101,12 +114,16 @@ class GatewayProcess:
         self.pids: list[int] = []
 
     @property
+    def alive(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
+    @property
     def said(self) -> str:
         return self._log.read_text("utf-8", errors="replace")
 
     def start(self) -> None:
         """Begin to start; `listening` tells when it is done."""
-        command = [str(COMMAND), "gateway", "--engine", self._engine_url]
+        command = [*self.turnstream, "gateway", "--engine", self._engine_url]
         command += ["--tokenizer", str(tokenizer_folder())]
         with self._log.open("ab") as said:
             self._process = subprocess.Popen(
@@ -134,6 +151,19 @@ class GatewayProcess:
         if self._process is not None:
             self._process.kill()
             self._process.wait(10)
+
+    def stop(self) -> None:
+        """SIGSTOP: its connections stay open and nothing answers."""
+        os.kill(self.pids[-1], signal.SIGSTOP)
+
+    def go_on(self) -> None:
+        os.kill(self.pids[-1], signal.SIGCONT)
+
+    async def terminate(self) -> int:
+        """SIGTERM; its exit code when it has let its calls end."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGTERM)
+        return await asyncio.to_thread(self._process.wait, STOP_SECONDS_MAX)
 
     def _answers(self) -> bool:
         try:

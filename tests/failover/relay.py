@@ -41,10 +41,15 @@ class Relay:
             yield self
         finally:
             server.close()
-            for writer in self._open.values():
-                writer.transport.abort()
+            self.cut()
             if self._open:
                 await asyncio.wait(self._open)
+
+    def cut(self) -> int:
+        """Break every connection there is; how many there were."""
+        for writer in self._open.values():
+            writer.transport.abort()
+        return len(self._open)
 
     async def _take(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()

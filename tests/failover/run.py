@@ -24,6 +24,7 @@ import statistics
 import sys
 import tempfile
 import time
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
@@ -55,6 +56,10 @@ SECONDS_EACH = 40.0
 """For a kill and the start after it, at most: the script must not run out of answers."""
 
 
+Killed = tuple[float, str, frozenset[str]]
+"""When, which gateway, and the keys of the sessions that were with it."""
+
+
 @dataclass(frozen=True)
 class Plan:
     """What is to happen."""
@@ -78,6 +83,11 @@ class Waits:
     """The first one after a kill, asked when the gateway was dead."""
     others_s: list[float] = field(default_factory=list)
 
+    @property
+    def firsts_s(self) -> list[float]:
+        """After a kill."""
+        return self.cut_s + self.later_s
+
 
 @dataclass
 class Run:
@@ -89,8 +99,7 @@ class Run:
     plan: Plan
     walkers: list[Walker] = field(default_factory=list)
     failed: list[str] = field(default_factory=list)
-    killed: list[tuple[float, str, frozenset[str]]] = field(default_factory=list)
-    """When, which gateway, and the sessions that were with it."""
+    killed: list[Killed] = field(default_factory=list)
     fate: Fate = field(default_factory=Fate)
     differences: dict[str, list[str]] = field(default_factory=dict)
     enough: asyncio.Event = field(default_factory=asyncio.Event)
@@ -172,20 +181,7 @@ class Run:
 
     def waits(self) -> Waits:
         """How long clients waited for each answer."""
-        found = Waits()
-        firsts: set[int] = set()
-        for killed_s, _, there in self.killed:
-            for one in self.walkers:
-                after = (asked for asked in one.asked if asked.ended_s > killed_s)
-                first = next(after, None)
-                if one.key in there and first is not None:
-                    firsts.add(id(first))
-                    cut = first.began_s < killed_s
-                    waited_s = first.ended_s - max(first.began_s, killed_s)
-                    (found.cut_s if cut else found.later_s).append(waited_s)
-        asked = (asked for one in self.walkers for asked in one.asked)
-        found.others_s += [each.ended_s - each.began_s for each in asked if id(each) not in firsts]
-        return found
+        return waits_of(self.killed, self.walkers)
 
     def report(self) -> list[str]:
         fate, waits = self.fate, self.waits()
@@ -200,7 +196,7 @@ class Run:
             f"in the log and never seen {fate.unseen}, of which train {fate.unseen_trained}",
             f"attached: {', '.join(f'{name} {n}' for name, n in sorted(fate.attached.items()))}",
             f"streams that broke under an agent {broken}",
-            f"first answer after a kill: {spread(waits.cut_s + waits.later_s)}",
+            f"first answer after a kill: {spread(waits.firsts_s)}",
             f"  to a call that was cut: {spread(waits.cut_s)}",
             f"  to one asked later: {spread(waits.later_s)}",
             f"any other answer: {spread(waits.others_s)}",
@@ -215,6 +211,24 @@ class Run:
     def good(self) -> bool:
         unasked = self.arena.crew.unexpected
         return not (self.failed or self.fate.wrong or self.differences or unasked)
+
+
+def waits_of(killed: Iterable[Killed], walkers: Sequence[Walker]) -> Waits:
+    """How long clients waited for each answer."""
+    found = Waits()
+    firsts: set[int] = set()
+    for killed_s, _, there in killed:
+        for one in walkers:
+            after = (asked for asked in one.asked if asked.ended_s > killed_s)
+            first = next(after, None)
+            if one.key in there and first is not None:
+                firsts.add(id(first))
+                cut = first.began_s < killed_s
+                waited_s = first.ended_s - max(first.began_s, killed_s)
+                (found.cut_s if cut else found.later_s).append(waited_s)
+    asked = (asked for one in walkers for asked in one.asked)
+    found.others_s += [each.ended_s - each.began_s for each in asked if id(each) not in firsts]
+    return found
 
 
 def spread(seconds: list[float]) -> str:

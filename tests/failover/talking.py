@@ -28,7 +28,7 @@ CALL_SECONDS_MAX = 60.0
 ANEW_AFTER = 8
 """Answers after which an agent begins anew: an SDK works on all of a long history at every call,
 and with a hundred of them in one process that is what would be measured."""
-BROKEN = (openai.APIError, anthropic.APIError, httpx.HTTPError, httpx2.HTTPError)
+BROKEN = (openai.APIError, anthropic.APIError, httpx.HTTPError, httpx2.HTTPError, TimeoutError)
 _NUMBER = re.compile(r"number (\d+)")
 
 
@@ -66,6 +66,7 @@ class Walker:
     faults: list[str] = field(default_factory=list)
     """What the agent itself saw break."""
     last: Said | None = None
+    tries_max: int = TRIES_MAX
 
     def __post_init__(self) -> None:
         self._dice = Random(self.session_id)
@@ -100,7 +101,7 @@ class Walker:
                 break
             except BROKEN as error:
                 self.faults.append(f"{type(error).__name__}: {error}"[:200])
-                if asked.tries == TRIES_MAX:
+                if asked.tries == self.tries_max:
                     raise
             await asyncio.sleep(TRY_AGAIN_S)
         asked.ended_s, asked.number = time.monotonic(), number_in(said)

@@ -21,7 +21,7 @@ from pathlib import Path
 from types import FrameType
 
 from streams.cli.main import main
-from tests.chaos.faulty_worker import die_with_parent
+from tests.chaos.leash import die_with_parent
 
 ASK = signal.SIGRTMIN
 """Faust has the usual ones for itself."""

@@ -31,22 +31,22 @@ def main() -> None:
             step, version = saved["step"], saved["version"]
         for batch in batches:
             step, version = step + 1, version + 1
-            ids = [[sample.sample_id, *row] for sample, row in _rows(batch)]
+            ids = [[sample.sample_id, *row] for sample, row in rows(batch)]
             print(json.dumps({"step": step, "ids": ids}), file=journal, flush=True)
             if step == spec.get("die_at"):
                 os.kill(os.getpid(), signal.SIGKILL)
             batches.commit(step, version)
             if step % spec["save_every"] == 0:
-                _save(checkpoint, step, version, batches.state_dict())
+                save(checkpoint, step, version, batches.state_dict())
         print(json.dumps({"dropped": dict(batches.status.dropped)}), file=journal, flush=True)
 
 
-def _rows(batch: Any) -> Any:
+def rows(batch: Any) -> Any:
     for rollout in batch.rollouts:
         yield from zip(rollout.samples, rollout.places, strict=True)
 
 
-def _save(path: Path, step: int, version: int, state: dict[str, Any]) -> None:
+def save(path: Path, step: int, version: int, state: dict[str, Any]) -> None:
     """Whole or not at all."""
     written = path.with_suffix(".part")
     text = json.dumps({"step": step, "version": version, "turnstream": state})

@@ -9,15 +9,20 @@ sampled: ids, logprobs, versions, and where one generation ended and the next we
 
 import asyncio
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from schemas.events import Turn
 from schemas.samples import Sample, SessionClosed
-from streams.adapters.engines.scripted import Rule, Script, ScriptedEngine
+from streams.adapters.engines.scripted import Rule, Sampled, Script, ScriptedEngine
 from tests.adapters.gateway.agents import user
 from tests.adapters.gateway.agents_kinds import KINDS, Talker, opened
-from tests.adapters.gateway.outcomes import Outcome, assert_all_trains, whole_prompts
+from tests.adapters.gateway.outcomes import (
+    Generated,
+    Outcome,
+    assert_all_trains,
+    whole_prompts,
+)
 from tests.adapters.gateway.world import REWARD, World, until
 
 RUN = "run-1"
@@ -46,14 +51,18 @@ class Joined:
     joins: list[int] = field(default_factory=list)
 
     @property
+    def generated(self) -> Generated:
+        return self.prompt, self.ids, self.logprobs
+
+    @property
     def words(self) -> tuple[object, ...]:
         return self.prompt, self.ids, self.logprobs, tuple(self.versions), tuple(self.joins)
 
 
-def sampled(engine: ScriptedEngine, session_id: str) -> list[Joined]:
-    """By the engine's own journal."""
+def joined(entries: Iterable[Sampled]) -> list[Joined]:
+    """By the engine's own journal of a session, in the order of the calls."""
     found: list[Joined] = []
-    for entry in engine.journal.of(session_id):
+    for entry in entries:
         prompt = tuple(entry.input_ids.tolist())
         if entry.rule == "rest":
             whole = next(turn for turn in found if turn.prompt + turn.ids == prompt)
@@ -188,7 +197,7 @@ def checked(
         assert len(turns) == calls[name]  # one for each call
         assert all(turn.delivered for turn in turns)
         assert Counter(recorded(turn, outcome.prompts[turn.turn_id]) for turn in turns) == Counter(
-            whole.words for whole in sampled(engine, name)
+            whole.words for whole in joined(engine.journal.of(name))
         )
         for turn in turns:
             counts["turns"] += 1

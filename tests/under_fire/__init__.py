@@ -1,0 +1,1 @@
+"""The whole pipeline while everything dies: agents, gateways, processors, broker, trainer."""
