@@ -14,7 +14,7 @@ TRACKIO := .venv/trackio
 # More words for the command of a target, e.g. `make test ARGS="-k tree"`.
 ARGS ?=
 
-.PHONY: help venv demo test test-clients test-train screenshot broker check format mutants features chaos chaos-variants chaos-embedded chaos-gateway chaos-all soak bench-core bench-processor bench-embedded bench-environments bench-traces bench-gateway bench-trainer lock wheel clean
+.PHONY: help venv demo test test-clients test-train learning screenshot broker check format mutants features chaos chaos-variants chaos-embedded chaos-gateway chaos-all soak bench-core bench-processor bench-embedded bench-environments bench-traces bench-gateway bench-trainer lock wheel clean
 
 help: ## this list
 	@sed -nE 's/^([a-z-]+):[^#]*## (.*)/\1|\2/p' Makefile | while IFS='|' read -r name text; do \
@@ -70,8 +70,12 @@ $(TRAIN)/.ready: $(READY)
 	  --require-hashes -r .venv/train.txt
 	@touch $@
 
-test-train: $(TRAIN)/.ready ## a real model behind the gateway, and its logprobs computed once more
+test-train: $(TRAIN)/.ready ## real models behind the gateway: logprobs computed once more, and learning
+	@tools/need-java
 	@PYTHONPATH=$(CURDIR)/$(TRAIN) $(BIN)/python -m pytest tests/train $(ARGS)
+
+learning: $(TRAIN)/.ready ## a small model trained through the whole path, and a picture of it
+	@PYTHONPATH=$(CURDIR)/$(TRAIN) $(BIN)/python -m pytest tests/train/test_learning.py --quiet $(ARGS)
 
 screenshot: $(READY) $(TRACKIO)/.ready ## trackio's page with a session that called tools, in Chromium: trackio.png
 	@tools/need-chromium

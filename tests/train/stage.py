@@ -9,22 +9,30 @@ import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from schemas import codec
 from schemas.events import Turn
 from schemas.record import Record
 from schemas.samples import Sample, SessionClosed
 from streams.adapters.client import AsyncSession, Turnstream
+from streams.adapters.engines.local import LocalEngine
+from streams.adapters.gateway.rendering import Renderer
 from streams.adapters.gateway.server import Gateway
 from streams.log.sqlite import SqliteLog
 from streams.processor.embedded import EmbeddedProcessor
 from streams.settings import Settings
 from tests.adapters.gateway.agents import Agent, user
 from tests.adapters.gateway.world import SECRETS, nothing_logged, until
-from tests.train.real import Real
 
 SECONDS_MAX = 240.0
+
+
+class Model(Protocol):
+    """What samples and what spells."""
+
+    engine: LocalEngine
+    renderer: Renderer
 
 
 @dataclass
@@ -103,11 +111,16 @@ async def streamed(agent: Agent, question: str, tokens: int) -> AsyncIterator[in
     agent.messages.append({"role": "assistant", "content": answer})
 
 
-def play(folder: Path, real: Real, story: Callable[[Stage], Awaitable[None]]) -> None:
+def play(
+    folder: Path,
+    real: Model,
+    story: Callable[[Stage], Awaitable[None]],
+    seconds_max: float = SECONDS_MAX,
+) -> None:
     """Run a story with everything started; it is bounded and leaves no task behind."""
 
     async def whole() -> None:
-        async with asyncio.timeout(SECONDS_MAX), _staged(folder, real) as stage:
+        async with asyncio.timeout(seconds_max), _staged(folder, real) as stage:
             await story(stage)
         left = asyncio.all_tasks() - {asyncio.current_task()}
         assert not left, left
@@ -116,7 +129,7 @@ def play(folder: Path, real: Real, story: Callable[[Stage], Awaitable[None]]) ->
 
 
 @contextlib.asynccontextmanager
-async def _staged(folder: Path, real: Real) -> AsyncIterator[Stage]:
+async def _staged(folder: Path, real: Model) -> AsyncIterator[Stage]:
     settings = Settings(log=str(folder / "log.db"), gateway_port=0)
     stop = asyncio.Event()
     async with SqliteLog(Path(settings.log), settings) as log:
