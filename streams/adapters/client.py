@@ -10,6 +10,7 @@ The same with `async with` and `await`. At the end of the block the session ends
     it raised                error, with type and text of what it raised
     it was cancelled         cancelled: asyncio's cancellation, Ctrl-C, a generator that is closed
     `end` was called in it   as that said; leaving adds nothing
+    `timeout_s` were over    timeout, by the gateway, whatever the agent and the block do
 
 Invariant: a call that returns is durable, and one that had to be repeated counts once; what the
 block raised is what the caller sees, even if the session could not be ended.
@@ -22,34 +23,20 @@ import time
 import uuid
 from collections.abc import Mapping, Sequence
 from types import TracebackType
-from typing import Any, get_args
+from typing import Any
 
 import httpx
 
 from schemas.events import EndStatus, SessionOpened
-from streams.adapters.client_steps import (
-    Ask,
-    ControlRefused,
-    GatewayAway,
-    Steps,
-    checked_reward,
-    steps_of,
-)
+from streams.adapters.client_session import KnownSession, Reward
+from streams.adapters.client_steps import Ask, ControlRefused, GatewayAway, Steps, steps_of
 from streams.adapters.client_weights import WeightCalls
-from streams.adapters.judgers.asking import case_for, end_of
-from streams.adapters.judgers.judging import Case, Judging, Verdict
-from streams.adapters.what_to_set import for_sdks
+from streams.adapters.judgers.judging import Judging, Verdict
+from streams.adapters.time_limit import WALL_MS, in_ms
 
 __all__ = ["AsyncSession", "ControlRefused", "GatewayAway", "Session", "Turnstream"]
 
 PATIENCE_S = 60.0
-LEAVING_S = 10.0
-"""Patience for the end of a session whose block failed: somebody waits for that failure."""
-REASON_CHARS_MAX = 1000
-_CANCELLED = (asyncio.CancelledError, KeyboardInterrupt, GeneratorExit)
-_STATUSES = get_args(EndStatus)
-
-Reward = float | Mapping[str, Any]
 
 
 class Turnstream(WeightCalls):
@@ -76,19 +63,26 @@ class Turnstream(WeightCalls):
         self._headers = {"authorization": f"Bearer {control_key}"}
         self.patience_s = patience_s
 
-    def session(self, *, session_id: str | None = None, **fields: Any) -> "Opening":
+    def session(
+        self, *, session_id: str | None = None, timeout_s: float | None = None, **fields: Any
+    ) -> "Opening":
         """A session that is opened when its block is entered, by `with` or `async with`.
 
         Args:
             session_id: Never one that was used before; unset: a new one.
+            timeout_s: From its opening; then it ends as timeout, its turns are kept, and further
+                calls are refused. The block itself is not stopped: see `timed_out`.
             fields: Of `session_opened`: group_id, task_id, rollout_index, split, budgets, ...
 
         Raises:
             TypeError: there is no such field.
+            ValueError: `timeout_s` is no time to live.
         """
         unknown = fields.keys() - set(SessionOpened.__struct_fields__)
         if unknown:
             raise TypeError(f"{', '.join(sorted(unknown))}: not a field of session_opened")
+        if timeout_s is not None:
+            fields["budgets"] = {**(fields.get("budgets") or {}), WALL_MS: in_ms(timeout_s)}
         given = {name: value for name, value in fields.items() if value is not None}
         return Opening(self, {"session_id": session_id or f"s-{uuid.uuid4().hex}", **given})
 
@@ -163,8 +157,7 @@ class Opening:
             ControlRefused: the gateway does not take it.
             GatewayAway: no answer in time.
         """
-        self._session = Session(self._gateway, self._gateway.run(self._steps()))
-        self._session.metadata = self._opened.get("metadata") or {}
+        self._session = Session(self._gateway, self._gateway.run(self._steps()), self._opened)
         return self._session
 
     def __exit__(
@@ -181,13 +174,12 @@ class Opening:
         try:
             self._gateway.run(steps)
         except (ControlRefused, GatewayAway) as failure:
-            _not_ended(failure, error)
+            self._session._not_ended(failure, error)
 
     async def __aenter__(self) -> "AsyncSession":
         """Open it; raises what `with` does."""
         opened = await self._gateway.run_async(self._steps())
-        self._async_session = AsyncSession(self._gateway, opened)
-        self._async_session.metadata = self._opened.get("metadata") or {}
+        self._async_session = AsyncSession(self._gateway, opened, self._opened)
         return self._async_session
 
     async def __aexit__(
@@ -206,95 +198,14 @@ class Opening:
         try:
             await asyncio.shield(ending)
         except (ControlRefused, GatewayAway) as failure:
-            _not_ended(failure, error)
+            self._async_session._not_ended(failure, error)
 
     def _steps(self) -> Steps:
         ask = self._gateway.ask("/control/sessions", self._opened)
         return steps_of(ask, self._gateway.patience_s)
 
 
-class _Known:
-    """An open session."""
-
-    def __init__(self, gateway: Turnstream, opened: Mapping[str, Any]) -> None:
-        self._gateway = gateway
-        self.session_id: str = opened["session_id"]
-        self.key: str = opened["key"]
-        """Opens this session's model calls and nothing else."""
-        self.base_url: str = opened["base_url"]
-        """For an OpenAI client, with the key."""
-        self.base_url_with_key: str = opened["base_url_with_key"]
-        """For an agent that cannot be given a key."""
-        self.metadata: Mapping[str, Any] = {}
-        """What it was opened with; judgers find the ground truth in it."""
-        self.ended = False
-        """Whether `end` was called."""
-
-    @property
-    def env(self) -> dict[str, str]:
-        """The variables that an agent needs."""
-        return for_sdks(self.base_url.removesuffix("/v1"), self.key)
-
-    def _ask(self, what: str, body: Mapping[str, Any] | None = None) -> Ask:
-        return self._gateway.ask(f"/control/sessions/{self.session_id}{what}", body, self.key)
-
-    def _looking(self) -> Steps:
-        ask = self._ask("")
-        return steps_of(ask, self._gateway.patience_s)
-
-    def _rewarding(
-        self, score: Reward, turn_id: str | None, final: bool, judged_ms: int | None = None
-    ) -> Steps:
-        body = {
-            # Ours, so that a repeated request is the same reward.
-            "reward_id": uuid.uuid4().hex,
-            "reward": checked_reward(score),
-            "final": final,
-            "judged_ms": judged_ms,
-        }
-        if turn_id is not None:
-            body["turn_id"] = turn_id
-        ask = self._ask("/rewards", body)
-        return steps_of(ask, self._gateway.patience_s)
-
-    def _ending(
-        self, status: str, fields: Mapping[str, Any], patience_s: float | None = None
-    ) -> Steps:
-        if status not in _STATUSES:
-            raise ValueError(f"{status!r}: a session ends as one of {', '.join(_STATUSES)}")
-        body = {name: value for name, value in fields.items() if value is not None}
-        if "reward" in body:
-            body["reward"] = checked_reward(body["reward"])
-        body["end_status"] = status
-        ask = self._ask("/end", body)
-        return steps_of(ask, patience_s or self._gateway.patience_s)
-
-    def _case(self, messages: Sequence[Any], tools: Sequence[Any], known: dict[str, Any]) -> Case:
-        turns = known.get("calls", 0)
-        return case_for(self.session_id, messages, tools, turns=turns, metadata=self.metadata)
-
-    def _judged(self, verdict: Verdict) -> Steps:
-        if verdict.reward is not None:
-            return self._rewarding(verdict.reward, None, True, verdict.judged_ms)
-        return self._ending(*end_of(verdict))
-
-    def _leaving(self, error: BaseException | None) -> Steps | None:
-        """How the session ends by the end of its block; None if it has ended before."""
-        if self.ended:
-            return None
-        if error is None:
-            return self._ending("completed", {})
-        reason = {
-            "stage": "agent",
-            "type": type(error).__name__,
-            "message": str(error)[:REASON_CHARS_MAX],
-        }
-        status = "cancelled" if isinstance(error, _CANCELLED) else "error"
-        patience_s = min(LEAVING_S, self._gateway.patience_s)
-        return self._ending(status, {"reason": reason}, patience_s)
-
-
-class Session(_Known):
+class Session(KnownSession):
     """An open session, for code that blocks."""
 
     def reward(self, score: Reward, *, turn_id: str | None = None, final: bool = True) -> None:
@@ -345,7 +256,7 @@ class Session(_Known):
         return self._gateway.run(self._looking())
 
 
-class AsyncSession(_Known):
+class AsyncSession(KnownSession):
     """An open session, for code that awaits; the methods are those of `Session`."""
 
     async def reward(
@@ -373,13 +284,6 @@ class AsyncSession(_Known):
     async def state(self) -> dict[str, Any]:
         """What the gateway knows of it."""
         return await self._gateway.run_async(self._looking())
-
-
-def _not_ended(failure: Exception, error: BaseException | None) -> None:
-    """Say it where the caller looks: by itself, or on what the block raised."""
-    if error is None:
-        raise failure
-    error.add_note(f"and its session could not be ended: {failure}")
 
 
 def _value(done: StopIteration) -> dict[str, Any]:

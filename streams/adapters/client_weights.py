@@ -14,13 +14,15 @@ from typing import Any
 from streams.adapters.client_steps import Ask, Steps, steps_of
 
 
-class WeightCalls(ABC):
-    """The part of the control API that is for trainers."""
+class ControlCalls(ABC):
+    """How a gateway's control API is called."""
 
     patience_s: float
 
     @abstractmethod
-    def ask(self, path: str, body: Mapping[str, Any] | None = None) -> Ask:
+    def ask(
+        self, path: str, body: Mapping[str, Any] | None = None, session_key: str | None = None
+    ) -> Ask:
         """A call of the control API, to be sent."""
 
     @abstractmethod
@@ -30,6 +32,10 @@ class WeightCalls(ABC):
     @abstractmethod
     async def run_async(self, steps: Steps) -> dict[str, Any]:
         """Take the steps without holding up the event loop."""
+
+
+class WeightCalls(ControlCalls):
+    """The part of it that is for trainers."""
 
     def pause(self, run_id: str | None = None) -> dict[str, Any]:
         """Let no call of a run begin until `resume`; those under way go on until the engine stops.

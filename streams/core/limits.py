@@ -30,7 +30,7 @@ class Limits:
 DEFAULT_LIMITS = Limits()
 _FIXED = {"turns", "metadata_bytes", "sample_bytes"}
 """A session may lower these, not raise them."""
-_ADAPTERS = {"context_tokens"}
+_ADAPTERS = {"context_tokens", "wall_ms"}
 """Budgets that an adapter keeps to; nothing here depends on them."""
 
 

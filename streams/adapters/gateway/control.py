@@ -39,6 +39,7 @@ from streams.adapters.gateway.session import Session
 from streams.adapters.gateway.session_events import Over, words_of
 from streams.adapters.gateway.sessions import ended_refusal
 from streams.adapters.gateway.turns import Parts
+from streams.adapters.time_limit import reason_of
 from streams.core.partition import Partition
 from streams.errors import LogError, TooLarge
 from streams.log.interface import Position
@@ -47,7 +48,7 @@ Kind = TypeVar("Kind", bound=Record)
 Told = dict[str, Any]
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 _OURS = {"type", "v"}
-_BEHIND, _AWAY = 429, 503
+_CONFLICT, _BEHIND, _AWAY = 409, 429, 503
 _REWARD_MAX = float(np.finfo(np.float32).max)
 """Trainers compute with 32 bits; beyond this a reward is infinite there."""
 
@@ -74,6 +75,7 @@ class Control:
         self._fingerprint = parts.renderer.fingerprint
         self._keys = keys
         self._admission = admission
+        parts.sessions.time_limits.end = self._time_is_up
         self._opening: set[str] = set()
         self._ends: dict[str, tuple[bytes, asyncio.Task[Told]]] = {}
         """What was said, and the end under way."""
@@ -160,7 +162,7 @@ class Control:
             return opened[0]
         if opened is not None or over is not None or event.session_id in self._opening:
             detail = f"`session_id` {event.session_id} is in use or was: ids are never used again"
-            raise Refused(409, detail)
+            raise Refused(_CONFLICT, detail)
         return None
 
     async def _opened(self, event: SessionOpened) -> Position:
@@ -179,7 +181,11 @@ class Control:
         asked = {"end_status": "completed", **fields, "session_id": session_id}
         event = event_of(SessionEnded, "session_ended", asked)
         _check(self._opening_of(session_id), event)
-        words = words_of(event)
+        return await self._ended_once(event)
+
+    async def _ended_once(self, event: SessionEnded) -> Told:
+        """End the session, or join whoever does so in the same words."""
+        session_id, words = event.session_id, words_of(event)
         over = self._sessions.how_it_ended(session_id)
         if over is not None:
             return _already(event, over)
@@ -191,6 +197,22 @@ class Control:
         said, ending = self._ends[session_id]
         _check_words(said, words, "another status or reward")
         return await asyncio.shield(ending)
+
+    async def _time_is_up(self, session_id: str, limit_ms: int) -> None:
+        """End a session that took too long; while the log is away, try again."""
+        asked = {"session_id": session_id, "end_status": "timeout", "reason": reason_of(limit_ms)}
+        event = event_of(SessionEnded, "session_ended", asked)
+        while self._sessions.how_it_ended(session_id) is None:
+            try:
+                await self._ended_once(event)
+                self._metrics.count("sessions_timed_out")
+            except Refused as refusal:
+                if refusal.status == _CONFLICT:
+                    return  # somebody ends it just now, in words that count
+                await asyncio.sleep(self._settings.gateway_retry_after_s)
+            except LogError as error:
+                self._metrics.say("log", session_id, None, str(error))
+                await asyncio.sleep(self._settings.gateway_retry_after_s)
 
     def _let_go(self, session_id: str, done: "asyncio.Task[Told]") -> None:
         self._ends.pop(session_id, None)
@@ -283,7 +305,7 @@ def _check_words(before: bytes | None, now: bytes, how: str) -> None:
     """Whoever ends a session twice, in different words, must not believe that both count."""
     if before is not None and before != now:
         detail = f"the session was ended before, in other words ({how}); those count"
-        raise Refused(409, detail)
+        raise Refused(_CONFLICT, detail)
 
 
 def _check(*events: Event) -> None:

@@ -35,6 +35,7 @@ from streams.adapters.gateway.minted import Minter
 from streams.adapters.gateway.reading import TOO_LARGE, Passes
 from streams.adapters.gateway.session import Session
 from streams.adapters.gateway.session_events import Over, end_in, head_of, is_news
+from streams.adapters.gateway.time_limits import TimeLimits
 from streams.errors import NoSuchPosition
 from streams.log.interface import Entry, Log, Position
 from streams.settings import Settings
@@ -83,6 +84,7 @@ class Sessions:
         """Where sessions were opened, the newest, and with which words."""
         self._follower = Follower(log, settings.turns_topic, self._meet, self._missed)
         self._passes = Passes(settings, log)
+        self.time_limits = TimeLimits()
         self._refused: OrderedDict[SessionKey, tuple[int, str, str]] = OrderedDict()
         """Keys of sessions that were read and can never be served here, the newest: the answer."""
         self._stirred: set[str] = set()
@@ -98,6 +100,7 @@ class Sessions:
 
     async def close(self) -> None:
         """Let go of the log."""
+        await self.time_limits.close()
         await self._follower.close()
         await self._passes.close()
 
@@ -174,6 +177,7 @@ class Sessions:
         if session is not None:
             session.ended = how.status
         self._ending.discard(session_id)
+        self.time_limits.forget(session_id)
         self._over[session_id] = how
         while len(self._over) > self._settings.gateway_sessions_held:
             self._over.popitem(last=False)
@@ -347,6 +351,7 @@ class Sessions:
         """Keep it, and the newest of the others; the log has the rest."""
         self._known[session.session_id] = session
         self._known.move_to_end(session.session_id)
+        self.time_limits.watch(session)
         spare = len(self._known) - self._settings.gateway_sessions_held
         if spare > 0:
             # Past the busy ones, but not past all of them for each new session.
