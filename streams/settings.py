@@ -154,6 +154,8 @@ class Settings:
     """Of one request; text beyond the window is refused anyway, images are left out of it."""
     gateway_sessions_held: int = 10_000
     """In memory; the others are read back from the log when they are used again."""
+    gateway_sessions_open_max: int | None = None
+    """Open at a time; one more is answered 429 until another is over. Unset: no limit."""
     gateway_read_back_bytes_max: int = 1_073_741_824
     """Read for one session that comes back, turns of others between its own included: 4 s, and
     hours of a busy partition. A session that needs more is refused, never begun anew."""

@@ -104,7 +104,7 @@ def test_a_number_says_its_unit_last() -> None:
     units = ("_s", "_ms", "_hours", "_bytes", "_bytes_max", "_events", "_tokens", "_turns_max")
     counts = {"partitions", "replication", "min_insync", "metrics_port", "trace_share"}
     counts |= {"gateway_port", "gateway_concurrency", "gateway_sessions_held", "admission_lag_max"}
-    counts |= {"gateway_weight_version", "sink_trackio_traces"}
+    counts |= {"gateway_weight_version", "gateway_sessions_open_max", "sink_trackio_traces"}
     hints = {
         f.name
         for f in dataclasses.fields(Settings)

@@ -11,7 +11,7 @@ The fields are those of the events `session_opened`, `session_ended` and `reward
 be named by the id of its answer or of a tool call in it. Opening or ending a second time with the
 same words is no error, so that a request whose reply was lost can be sent again; with other words
 it is a conflict, as far as the first is known here (see `sessions`). While the trainer is too far
-behind, opening is answered 429 with `retry-after` (see `admission`).
+behind (see `admission`), or as many are open as may be, opening is answered 429 with `retry-after`.
 
 Invariant: a reply means that the event it speaks of is durable; the control key opens this and
 nothing else, and a session key does not open it; a field that is not known is refused by name.
@@ -35,6 +35,7 @@ from schemas.record import Record
 from streams.adapters.gateway.admission import RETRY_AFTER_S, Admission, TrainerBehind
 from streams.adapters.gateway.keys import KeyRing
 from streams.adapters.gateway.metrics import UNKNOWN_RUN
+from streams.adapters.gateway.places import NoPlace
 from streams.adapters.gateway.session import Session
 from streams.adapters.gateway.session_events import Over, words_of
 from streams.adapters.gateway.sessions import ended_refusal
@@ -112,6 +113,8 @@ class Control:
             case TrainerBehind():
                 told = {"error": str(error), "code": "trainer_behind"}
                 return _json(told, _BEHIND, RETRY_AFTER_S)
+            case NoPlace():
+                told, status = {"error": str(error), "code": "no_place"}, _BEHIND
             case TooLarge():
                 told, status = {"error": f"too large: {error}"}, 413
             case web.HTTPRequestEntityTooLarge():
@@ -166,14 +169,27 @@ class Control:
         return None
 
     async def _opened(self, event: SessionOpened) -> Position:
+        await self._take_place(event.session_id)
         self._opening.add(event.session_id)
         try:
             position = await self._publisher.event(event.session_id, event)
+        except BaseException:
+            self._sessions.places.free(event.session_id)
+            raise
         finally:
             self._opening.discard(event.session_id)
         self._sessions.add(event, position)
         self._metrics.count_run(event.run_id, "sessions_opened")
         return position
+
+    async def _take_place(self, session_id: str) -> None:
+        """Have a place for a new session, if there is one by what the log says now."""
+        places = self._sessions.places
+        for open_id in list(places.taken) if places.full else ():
+            held = self._sessions.find(open_id)
+            if held is not None:
+                await self._sessions.ended_before(held)
+        places.take(session_id)
 
     async def _end(self, request: web.Request) -> Told:
         session_id = request.match_info["id"]

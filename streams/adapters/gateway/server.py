@@ -205,6 +205,7 @@ class Gateway:
     def _gauges(self) -> dict[str, float]:
         return {
             "sessions_held": len(self.sessions),
+            "sessions_open": len(self.sessions.places.taken),
             "turns_in_flight": self.api.in_flight,
             "calls_running": self.gate.running,
             "calls_waiting": self.gate.waiting,

@@ -32,6 +32,7 @@ from streams.adapters.gateway.history import History
 from streams.adapters.gateway.keys import SessionKey
 from streams.adapters.gateway.metrics import Metrics
 from streams.adapters.gateway.minted import Minter
+from streams.adapters.gateway.places import Places
 from streams.adapters.gateway.reading import TOO_LARGE, Passes
 from streams.adapters.gateway.session import Session
 from streams.adapters.gateway.session_events import Over, end_in, head_of, is_news
@@ -85,6 +86,7 @@ class Sessions:
         self._follower = Follower(log, settings.turns_topic, self._meet, self._missed)
         self._passes = Passes(settings, log)
         self.time_limits = TimeLimits()
+        self.places = Places(settings.gateway_sessions_open_max)
         self._refused: OrderedDict[SessionKey, tuple[int, str, str]] = OrderedDict()
         """Keys of sessions that were read and can never be served here, the newest: the answer."""
         self._stirred: set[str] = set()
@@ -178,6 +180,7 @@ class Sessions:
             session.ended = how.status
         self._ending.discard(session_id)
         self.time_limits.forget(session_id)
+        self.places.free(session_id)
         self._over[session_id] = how
         while len(self._over) > self._settings.gateway_sessions_held:
             self._over.popitem(last=False)
@@ -288,6 +291,8 @@ class Sessions:
             how = end_in(entry)
             if how is not None:
                 self.over(session_id, how)
+        elif head.type == "session_expired":
+            self.places.free(session_id)  # of one that is held, that is read when it is needed
         if head.type == "session_opened" and session_id not in self._openings:
             self._openings[session_id] = (entry.position, _digest(entry.value or b""))
             if len(self._openings) > _OPENINGS_MAX:
@@ -352,6 +357,7 @@ class Sessions:
         self._known[session.session_id] = session
         self._known.move_to_end(session.session_id)
         self.time_limits.watch(session)
+        self.places.hold(session.session_id)
         spare = len(self._known) - self._settings.gateway_sessions_held
         if spare > 0:
             # Past the busy ones, but not past all of them for each new session.

@@ -8,6 +8,7 @@ from typing import Any
 import openai
 import pytest
 
+from streams.adapters.client import Turnstream
 from streams.adapters.engines.scripted import Rule
 from streams.adapters.gateway.server import Gateway, PortTaken
 from tests.adapters.gateway.agents import BASH, calls, says, user
@@ -100,6 +101,46 @@ async def test_never_more_calls_are_sampled_at_once_than_allowed(world: World) -
         await asyncio.sleep(0.01)
     await calls
     assert (most, len(world.engine.journal)) == (2, 10)
+
+
+@played(otherwise=ANY, gateway_sessions_open_max=2)
+async def test_never_more_sessions_are_open_at_once_than_allowed(world: World) -> None:
+    client = Turnstream(world.gateway.base_url, world.gateway.keys.control_key)
+    active: set[str] = set()
+    most = 0
+
+    async def run() -> None:
+        nonlocal most
+        async with client.session() as session:
+            active.add(session.session_id)
+            most = max(most, len(active))
+            await asyncio.sleep(0.05)
+            active.discard(session.session_id)
+            await session.end("completed", 1)
+
+    await asyncio.gather(*(run() for _ in range(10)))
+    assert (most, len(world.gateway.sessions.places.taken)) == (2, 0)
+
+
+@played(
+    otherwise=ANY, gateway_sessions_open_max=1, idle_limit_s=1.0, processor_sweep_interval_s=0.1
+)
+async def test_who_is_one_too_many_is_told_and_a_session_that_expired_makes_room(
+    world: World,
+) -> None:
+    agent = await world.open()
+    status, told = await world.control("sessions", {})
+    assert (status, told["code"]) == (429, "no_place")
+    assert "1 sessions are open" in told["error"]
+    status, again = await world.control("sessions", {"session_id": agent.session_id})
+    assert status == 200, again  # it is open: that needs no other place
+
+    async def opened() -> bool:
+        status, _ = await world.control("sessions", {})
+        return status == 200
+
+    await until(opened)
+    assert (await world.outcome(agent.session_id)).closed.end_status == "expired"
 
 
 @played(Rule(text="Yes.", times=None, gap_ms=300), gateway_concurrency=1)
