@@ -30,6 +30,7 @@ import httpx
 from schemas.events import EndStatus, SessionOpened
 from streams.adapters.client_session import KnownSession, Reward
 from streams.adapters.client_steps import Ask, ControlRefused, GatewayAway, Steps, steps_of
+from streams.adapters.client_verdicts import VerdictCalls
 from streams.adapters.client_weights import WeightCalls
 from streams.adapters.judgers.judging import Judging, Verdict
 from streams.adapters.time_limit import WALL_MS, in_ms
@@ -39,7 +40,7 @@ __all__ = ["AsyncSession", "ControlRefused", "GatewayAway", "Session", "Turnstre
 PATIENCE_S = 60.0
 
 
-class Turnstream(WeightCalls):
+class Turnstream(WeightCalls, VerdictCalls):
     """A gateway's control API."""
 
     def __init__(

@@ -69,11 +69,16 @@ class KnownSession:
         return steps_of(ask, self._gateway.patience_s)
 
     def _rewarding(
-        self, score: Reward, turn_id: str | None, final: bool, judged_ms: int | None = None
+        self,
+        score: Reward,
+        turn_id: str | None,
+        final: bool,
+        judged_ms: int | None = None,
+        reward_id: str | None = None,
     ) -> Steps:
         body = {
             # Ours, so that a repeated request is the same reward.
-            "reward_id": uuid.uuid4().hex,
+            "reward_id": reward_id or uuid.uuid4().hex,
             "reward": checked_reward(score),
             "final": final,
             "judged_ms": judged_ms,
