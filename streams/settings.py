@@ -180,6 +180,9 @@ class Settings:
     gateway_raw_prompt_bytes_max: int = 65_536
     """Of a prompt that begins a conversation, kept as text beside its turn, so that a changed
     template is found (`inspect --tokenizer`); longer ones are left out. 0: all are."""
+    gateway_near_miss_folder: str | None = None
+    """For a file with the answers that came back so changed that they were taken for another
+    message, beside what was recorded: text of conversations. Unset: only the fields are named."""
     gateway_routed_experts: bool = False
     """`true` asks the engine which experts computed each token and records it as a channel; with
     many layers that is kilobytes a token."""

@@ -23,6 +23,7 @@ from streams.adapters.gateway.keys import KeyRing
 from streams.adapters.gateway.limits import FairGate
 from streams.adapters.gateway.metrics import Metrics
 from streams.adapters.gateway.minted import Minter
+from streams.adapters.gateway.near_misses import UnknownAnswers
 from streams.adapters.gateway.publishing import Publisher
 from streams.adapters.gateway.rendering import Renderer
 from streams.adapters.gateway.secret import Secrets
@@ -79,6 +80,7 @@ class Gateway:
             gate=self.gate,
             weights=self.weights,
             metrics=self.metrics,
+            unknown_answers=UnknownAnswers(settings, self.metrics),
         )
         self.api = Api(parts, self.keys, [settings.gateway_model])
         self.admission = Admission(settings, log, self.metrics)

@@ -32,6 +32,7 @@ from streams.adapters.gateway.keeping import Part
 from streams.adapters.gateway.limits import FairGate
 from streams.adapters.gateway.metrics import Metrics
 from streams.adapters.gateway.minted import Kind, Minter, new_turn_id
+from streams.adapters.gateway.near_misses import UnknownAnswers
 from streams.adapters.gateway.parsing import AnswerParser, Parsed
 from streams.adapters.gateway.passage import Passage
 from streams.adapters.gateway.pinning import bends, constraint, drawn
@@ -65,6 +66,7 @@ class Parts:
     gate: FairGate
     weights: Weights
     metrics: Metrics
+    unknown_answers: UnknownAnswers
 
 
 class RunningTurn:
@@ -228,9 +230,7 @@ class RunningTurn:
         if prompt.part is not None and await self._keep(prompt, prompt.part):
             prompt = build(self.call, session.history, parts.renderer)
         self._supersede(prompt)
-        for name, unknown in (("foreign", prompt.foreign), ("lost", prompt.missing)):
-            if unknown:
-                parts.metrics.count(f"unknown_answers:{name}", len(unknown))
+        parts.unknown_answers.look(session.session_id, prompt)
         return prompt
 
     async def _built(self) -> BuiltPrompt:
