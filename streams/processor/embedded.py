@@ -240,7 +240,7 @@ class EmbeddedProcessor:
         marker = effects.marker
         assert marker is not None, "only a close comes here"
         batch.outgoing += samples_of(effects, self._settings)
-        batch.outgoing += outcome_of(effects, self._settings)
+        batch.outgoing += outcome_of(effects, self._settings, self.counts)
         session_id = marker.session_id
         batch.put(MarkerKey(session_id), write_marker(marker), logged_ms)
         self._state.close(marker, logged_ms)

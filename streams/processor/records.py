@@ -4,6 +4,7 @@ Invariant: bytes and keys follow from the event and its effects alone, so every 
 Kafka or embedded, writes the same.
 """
 
+from collections import Counter
 from collections.abc import Iterator
 
 from schemas import codec
@@ -54,17 +55,22 @@ def samples_of(effects: Effects, settings: Settings) -> Iterator[Outgoing]:
         yield Outgoing(topic=settings.samples_topic, key=key, value=codec.to_msgpack(sample))
 
 
-def outcome_of(effects: Effects, settings: Settings) -> Iterator[Outgoing]:
-    """The outcome of a session that closes, and its trace if it leaves one that fits the log."""
+def outcome_of(effects: Effects, settings: Settings, counts: Counter[str]) -> Iterator[Outgoing]:
+    """The outcome of a session that closes, and its trace if it leaves one.
+
+    A trace that does not fit the log is left out and counted: it decides nothing, and must not
+    hold its session up.
+    """
     outcome, trace = effects.outcome, effects.trace
     assert outcome is not None, "every close has an outcome"
     key = sample_key(outcome.session_id, outcome.group_id)
     yield Outgoing(topic=settings.samples_topic, key=key, value=codec.to_msgpack(outcome))
     if trace is not None:
         key, value = event_key(outcome.session_id), codec.to_msgpack(trace)
-        # It decides nothing: one that is too large must not hold its session up.
         if len(key) + len(value) <= settings.record_bytes_max:
             yield Outgoing(topic=settings.traces_topic, key=key, value=value)
+        else:
+            counts["traces_too_large"] += 1
 
 
 def revisions_of(effects: Effects, key: bytes, settings: Settings) -> Iterator[Outgoing]:

@@ -1,6 +1,7 @@
 """What a foreign producer wrote does not make what is written about it too large."""
 
 import dataclasses
+from collections import Counter
 
 import msgspec
 
@@ -41,13 +42,15 @@ def test_a_letter_fits_whatever_its_event_says() -> None:
     assert len(letter.key) + len(letter.value) <= SETTINGS.record_bytes_max
 
 
-def test_a_trace_that_does_not_fit_is_left_out_and_the_outcome_stays() -> None:
+def test_a_trace_that_does_not_fit_is_left_out_and_counted_and_the_outcome_stays() -> None:
+    counts: Counter[str] = Counter()
     partition = Partition(rules=Rules(trace_share=1.0))
     effects = partition.feed(SessionEnded(session_id="s", end_status="error"), 0)
     assert effects.trace is not None
     turn = TraceTurn(turn_id="t", finish_reason="f" * SETTINGS.record_bytes_max)
     large = msgspec.structs.replace(effects.trace, turns=[turn])
-    sent = outcome_of(dataclasses.replace(effects, trace=large), SETTINGS)
+    sent = outcome_of(dataclasses.replace(effects, trace=large), SETTINGS, counts)
     assert [record.topic for record in sent] == [SETTINGS.samples_topic]
-    topics = [record.topic for record in outcome_of(effects, SETTINGS)]
+    topics = [record.topic for record in outcome_of(effects, SETTINGS, counts)]
     assert topics == [SETTINGS.samples_topic, SETTINGS.traces_topic]
+    assert counts == {"traces_too_large": 1}
