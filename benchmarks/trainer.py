@@ -2,7 +2,7 @@
 
     sqlite           write ──► file           ──► subscribe     every sample on disk
     kafka            write ──► a real broker  ──► subscribe     every sample acknowledged by it
-    transfer_queue   write ──► Ray actors     ──► tensors       in memory
+    transfer_queue   write ──► ZeroMQ         ──► tensors       in memory
     atropos          write ──► HTTP, JSON     ──► tensors       in memory
 
     reading    everything stands there before the reader begins
@@ -182,7 +182,6 @@ def measure(
     """The best round of each, by way and side."""
     found: Found = {way: {} for way in WAYS}
     with contextlib.ExitStack() as stack:
-        # A short path: Ray has sockets below it.
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         sides = [sqlite(folder)] if "sqlite" in samples else []
         sides += [kafka(folder, broker)] if broker is not None else []

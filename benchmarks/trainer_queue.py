@@ -1,114 +1,90 @@
-"""TransferQueue's side: its store, in memory, behind Ray; keys in, tensors out.
+"""TransferQueue's side: its store, in memory, in processes of its own; keys in, tensors out.
 
-    store    ray.init, tq.init: a controller and two units of storage, its defaults
+    store    its controller and two units of storage, as many as it starts by itself
     write    kv_batch_put, a group at a time
     read     kv_list until a batch is there, kv_batch_get, kv_clear, for every batch
 
-It is given ids as int32, half of what verl puts, and no column but the three that are compared.
+Everything goes through its own ZeroMQ sockets. It has Ray start the processes behind them, and
+tell where they are; here they are started without, since a Ray cluster takes minutes on a busy
+machine and does nothing for the figures. It is given ids as int32, half of what verl puts, and no
+column but the three that are compared.
 
 Invariant: this module needs the standard library and numpy alone, until it is the child.
 """
 
 import contextlib
-import functools
 import importlib
 import json
 import os
-import socket
 import sys
 import time
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from benchmarks.trainer_child import serve
+from benchmarks.trainer_child import Worker, serve
 from benchmarks.trainer_load import BATCH, Seen, content, groups
 
 PARTITION = "train"
+UNITS = 2
 _POLL_S = 0.005
-_ENVIRONMENT = {
-    "RAY_agent_register_timeout_ms": "240000",
-    "RAY_AUTH_MODE": "token",  # writer and reader find the token of the store in its home
-    "RAY_USAGE_STATS_ENABLED": "0",
-}
-_PATIENCE_S = 240.0
 
 
 def store(folder: str) -> None:
     """Until stdin ends."""
-    ray: Any = importlib.import_module("ray")
-    services: Any = importlib.import_module("ray._private.services")
-    services.resolve_ip_for_localhost = lambda host: host  # stay on loopback
-    _be_patient(services, importlib.import_module("ray._private.parameter"))
-    context = ray.init(
-        include_dashboard=False,
-        num_cpus=8,
-        object_store_memory=128 << 20,
-        _node_ip_address="127.0.0.1",
-        _temp_dir=folder,
-        _metrics_export_port=_free_ports(1)[0],
-        logging_level="error",
-        log_to_driver=False,
-    )
-    importlib.import_module("transfer_queue").init()
-    address = context.address_info["gcs_address"]
-    sys.stdout.write(json.dumps({"address": f"{folder}@{address}"}) + "\n")
-    sys.stdout.flush()
-    sys.stdin.read()
-    ray.shutdown()
-
-
-def _be_patient(services: Any, parameter: Any) -> None:
-    """Let a busy machine start Ray: it gives its agents 15 s to choose ports, and its node 30 s."""
-    metrics, runtime, listen = _free_ports(3)
-    parameter.RayParams = functools.partial(
-        parameter.RayParams,
-        metrics_agent_port=metrics,
-        runtime_env_agent_port=runtime,
-        dashboard_agent_listen_port=listen,
-    )
-    start = services.start_ray_process
-
-    def start_ray_process(command: list[str], *words: Any, **named: Any) -> Any:
-        if command[0].endswith("/raylet"):  # it knows this one, and is not told of it
-            command = [*command, f"--dashboard_agent_listen_port={listen}"]
-        return start(command, *words, **named)
-
-    services.start_ray_process = start_ray_process
-    ask = services.get_node
-
-    def get_node(*words: Any, **named: Any) -> Any:
-        until_s = time.monotonic() + _PATIENCE_S
-        while True:
-            try:
-                return ask(*words, **named)
-            except RuntimeError:
-                if time.monotonic() > until_s:
-                    raise
-                time.sleep(1.0)
-
-    services.get_node = get_node
-
-
-def _free_ports(count: int) -> list[int]:
     with contextlib.ExitStack() as stack:
-        opened = [stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(count)]
-        return [int(one.getsockname()[1]) for one in opened]
+        parts = [
+            stack.enter_context(Worker("benchmarks.trainer_queue", role, folder))
+            for role in ("controller", *["unit"] * UNITS)
+        ]
+        _tell({"address": json.dumps([part.ready() for part in parts])})
+        sys.stdin.read()
+
+
+def part(role: str) -> None:
+    """The controller, or a unit of storage, until stdin ends."""
+    if role == "controller":
+        made = _loaded("transfer_queue.controller").TransferQueueController()
+    else:
+        made = _loaded("transfer_queue.storage.simple_storage").SimpleStorageUnit(
+            {"num_data_storage_units": UNITS}
+        )
+    where = made.get_zmq_server_info()
+    _tell({"id": where.id, "ip": where.ip, "ports": where.ports})
+    sys.stdin.read()
+    sys.stdout.flush()
+    os._exit(0)  # the controller's threads know no end
+
+
+def _tell(what: dict[str, Any]) -> None:
+    sys.stdout.write(json.dumps(what) + "\n")
+    sys.stdout.flush()
+
+
+def _loaded(module: str) -> Any:
+    """A module of the package, whose classes are plain ones, on loopback."""
+    ray: Any = importlib.import_module("ray")
+    ray.remote = _plain
+    ray.util.get_node_ip_address = lambda: "127.0.0.1"
+    return importlib.import_module(module)
+
+
+def _plain(**_options: Any) -> Callable[[type], type]:
+    return lambda kind: kind
 
 
 def _connected(address: str) -> Any:
-    ray: Any = importlib.import_module("ray")
-    services: Any = importlib.import_module("ray._private.services")
-    services.resolve_ip_for_localhost = lambda host: host
-    ray.init(
-        address=address,
-        _node_ip_address="127.0.0.1",
-        logging_level="error",
-        log_to_driver=False,
-    )
-    queue: Any = importlib.import_module("transfer_queue")
-    queue.init()
-    return queue
+    interface = _loaded("transfer_queue.interface")
+    sockets = importlib.import_module("transfer_queue.utils.zmq_utils")
+    roles = importlib.import_module("transfer_queue.utils.enum_utils").Role
+    conf = importlib.import_module("omegaconf").OmegaConf.create({}, flags={"allow_objects": True})
+    controller, *units = json.loads(address)
+    conf.controller = {"zmq_info": sockets.ZMQServerInfo(roles.CONTROLLER, **controller)}
+    found = {one["id"]: sockets.ZMQServerInfo(roles.STORAGE, **one) for one in units}
+    conf.backend = {"storage_backend": "SimpleStorage", "SimpleStorage": {"zmq_info": found}}
+    interface._maybe_create_tq_client(conf)
+    return interface
 
 
 def write(queue: Any, count: int, tokens: int) -> dict[str, Any]:
@@ -136,7 +112,8 @@ def read(queue: Any, count: int) -> dict[str, Any]:
     torch: Any = importlib.import_module("torch")
     seen = Seen()
     while len(seen.numbers) < count:
-        keys = list(queue.kv_list(partition_id=PARTITION).get(PARTITION, {}))
+        listed = queue.kv_list(partition_id=PARTITION).get(PARTITION, {})
+        keys = [key for key, tags in listed.items() if tags]  # which come behind the tokens
         if len(keys) < min(BATCH, count - len(seen.numbers)):
             time.sleep(_POLL_S)
             continue
@@ -155,15 +132,15 @@ def read(queue: Any, count: int) -> dict[str, Any]:
 def main() -> None:
     """The child."""
     role, where, *numbers = sys.argv[1:]
-    folder, _, address = where.partition("@")
-    # What Ray leaves in its user's home goes with the round.
-    os.environ.update(_ENVIRONMENT, HOME=folder)
     if role == "store":
-        store(folder)
+        store(where)
+        return
+    if role in ("controller", "unit"):
+        part(role)
         return
     count, tokens = map(int, numbers)
     content(0, tokens)
-    queue = _connected(address)
+    queue = _connected(where)
     serve(lambda: write(queue, count, tokens) if role == "write" else read(queue, count))
 
 
