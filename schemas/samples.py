@@ -46,7 +46,7 @@ UntrainedReason = Literal[
 WithheldReason = Literal["rejected", "eval", "status", "no_reward", "gap", "core_failure"]
 
 
-class TurnSpan(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class TurnSpan(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """Where a turn's sampled tokens stand in a sample, trained here or not."""
 
     turn_id: Name
@@ -131,7 +131,7 @@ class SampleRevised(Record, frozen=True, kw_only=True, tag="sample_revised"):
     turn_rewards: dict[str, float] | None = None
 
 
-class LedgerRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class LedgerRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """What became of one turn's sampled tokens."""
 
     turn_id: Name

@@ -71,13 +71,16 @@ def padded_arrays(
     """What `padded` gives, before torch."""
     given = rows_given(rows)
     longest = max(len(row.sample.tokens) for row in given)
-    columns = _empty((len(given), -(-longest // multiple) * multiple), pad_id, _scored(given))
-    columns["attention_mask"] = np.zeros(columns["input_ids"].shape, np.int64)
+    shape = (len(given), -(-longest // multiple) * multiple)
+    columns = _unwritten(shape, {**_kinds(given), "attention_mask": np.int64})
+    positions = np.arange(longest)
     for at, row in enumerate(given):
         full = arrays(row, missing)
         length = len(full.tokens_T)
-        _fill({name: column[at, :length] for name, column in columns.items()}, row, full)
+        _fill({name: column[at, :length] for name, column in columns.items()}, row, full, positions)
         columns["attention_mask"][at, :length] = 1
+        for name, column in columns.items():
+            column[at, length:] = pad_id if name == "input_ids" else 0
     return columns
 
 
@@ -86,36 +89,48 @@ def packed_arrays(rows: Iterable[Row], *, missing: Missing = "mask") -> Columns:
     given = rows_given(rows)
     lengths = [len(row.sample.tokens) for row in given]
     seams = np.cumsum([0, *lengths], dtype=np.int32)
-    columns = _empty((1, int(seams[-1])), 0, _scored(given))
+    columns = _unwritten((1, int(seams[-1])), _kinds(given))
+    positions = np.arange(max(lengths))
     for row, start, end in zip(given, seams[:-1], seams[1:], strict=True):
         part = {name: column[0, start:end] for name, column in columns.items()}
-        _fill(part, row, arrays(row, missing))
+        _fill(part, row, arrays(row, missing), positions)
     columns["cu_seqlens"] = seams
     return columns
 
 
-def _scored(rows: Iterable[Row]) -> bool:
-    """Whether there are advantages; if only some rows have one, the others are refused."""
-    return any(row.advantage is not None for row in rows)
-
-
-def _empty(shape: tuple[int, int], pad_id: int, scored: bool) -> Columns:
-    columns = {
-        "input_ids": np.full(shape, pad_id, np.int64),
-        "position_ids": np.zeros(shape, np.int64),
-        "loss_mask": np.zeros(shape, np.bool_),
-        "logprobs": np.zeros(shape, np.float32),
-        "weights": np.zeros(shape, np.float32),
+def _kinds(rows: Iterable[Row]) -> dict[str, Any]:
+    """What is in every column; if only some rows have an advantage, the others are refused."""
+    kinds = {
+        "input_ids": np.int64,
+        "position_ids": np.int64,
+        "loss_mask": np.bool_,
+        "logprobs": np.float32,
+        "weights": np.float32,
     }
-    if scored:
-        columns["advantages"] = np.zeros(shape, np.float32)
+    scored = any(row.advantage is not None for row in rows)
+    return {**kinds, "advantages": np.float32} if scored else kinds
+
+
+def _unwritten(shape: tuple[int, int], kinds: dict[str, Any]) -> Columns:
+    """Columns in one piece of memory: numpy asks for large pages only for large pieces.
+
+    Page by page, the memory of a batch costs more time than what is written into it.
+    """
+    size = shape[0] * shape[1]
+    memory = np.empty(sum(size * np.dtype(kind).itemsize for kind in kinds.values()), np.uint8)
+    columns, start = {}, 0
+    # The widest first: so each begins where its numbers may stand.
+    for name, kind in sorted(kinds.items(), key=lambda item: -np.dtype(item[1]).itemsize):
+        end = start + size * np.dtype(kind).itemsize
+        columns[name] = memory[start:end].view(kind).reshape(shape)
+        start = end
     return columns
 
 
-def _fill(part: Columns, row: Row, full: Arrays) -> None:
+def _fill(part: Columns, row: Row, full: Arrays, positions: npt.NDArray[np.int64]) -> None:
     """One row, into its part of every column."""
     part["input_ids"][:] = full.tokens_T
-    part["position_ids"][:] = np.arange(len(full.tokens_T))
+    part["position_ids"][:] = positions[: len(full.tokens_T)]
     part["loss_mask"][:] = full.mask_T
     part["logprobs"][:] = full.logprobs_T
     np.multiply(full.mask_T, np.float32(row.token_weight), out=part["weights"])
