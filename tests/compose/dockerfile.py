@@ -1,4 +1,4 @@
-"""A Dockerfile as its stages, and what the last of them tells a container."""
+"""A Dockerfile as its stages, and what one of them tells a container."""
 
 import json
 import re
@@ -11,10 +11,12 @@ DOCKERFILE = Path(__file__).resolve().parents[2] / "Dockerfile"
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """One `FROM` and what follows it."""
+    """One `FROM` and what follows it, behind what the stage that it names has done."""
 
     base: str
+    """The image that the first of them stands on."""
     instructions: list[tuple[str, str]]
+    name: str = ""
 
     def all(self, name: str) -> list[str]:
         """What stands behind every instruction of that name."""
@@ -48,7 +50,9 @@ def read_stages(text: str) -> list[Stage]:
     for line in "\n".join(lines).replace("\\\n", " ").splitlines():
         name, _, rest = line.strip().partition(" ")
         if name == "FROM":
-            stages.append(Stage(rest.split()[0], []))
+            base, *named = rest.split()
+            under = next((stage for stage in stages if stage.name == base), Stage(base, []))
+            stages.append(Stage(under.base, [*under.instructions], named[-1] if named else ""))
         else:
             stages[-1].instructions.append((name, rest.strip()))
     return stages

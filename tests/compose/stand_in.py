@@ -90,10 +90,10 @@ class Container:
                 return False
         return run.returncode == 0
 
-    def completed(self) -> None:
+    def completed(self, within_s: float = SECONDS_MAX) -> None:
         """Wait for its end; `Failed` if that is not a success."""
         try:
-            code = self.process.wait(SECONDS_MAX)
+            code = self.process.wait(within_s)
         except subprocess.TimeoutExpired:
             raise Failed(f"{self.name} does not end: {self.said}") from None
         if code:
@@ -120,7 +120,7 @@ class StandIn:
     new_table: Callable[[str], Mapping[str, str]]
     """What is replaced for one more container of that service."""
     foreign: Mapping[str, Stage] = field(default_factory=dict)
-    """By service: images of others whose program is at hand."""
+    """By service: other images whose program is at hand."""
     containers: dict[str, list[Container]] = field(default_factory=dict)
 
     def __enter__(self) -> Self:
@@ -178,7 +178,7 @@ class StandIn:
                     raise Failed(f"{name}: nothing is known of the condition {condition}")
 
     def _started(self, name: str, service: Service) -> Container:
-        image = self.image if service.built else self.foreign[service.name]
+        image = self.foreign.get(service.name, self.image)
         folder, table = self.folder / name, dict(self.new_table(service.name))
         folder.mkdir()
         table |= _mounted(service, folder, table)
@@ -194,7 +194,7 @@ class StandIn:
         # Appended to, since the checks write here too.
         with (folder / "said").open("ab") as said:
             process = subprocess.Popen(
-                [*image.entrypoint, *(replaced(word, table) for word in service.command)],
+                [replaced(word, table) for word in (*image.entrypoint, *service.command)],
                 env=environment,
                 cwd=folder,
                 stdin=subprocess.DEVNULL,

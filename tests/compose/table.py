@@ -8,6 +8,7 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
+from tests.compose.compose_file import COMPOSE
 from tests.compose.dockerfile import Stage
 from tests.drift.qwen3 import tokenizer_folder
 from tests.kafka.broker import free_port
@@ -24,11 +25,15 @@ TABLE = {
     "gateway-1:8080": "127.0.0.1:{gateway_1}",
     "gateway-2:8080": "127.0.0.1:{gateway_2}",
     "127.0.0.1:8080": "127.0.0.1:{router}",
+    "router:8080": "127.0.0.1:{router}",
     "8080": "{own}",
     "/tokenizer": "{tokenizer}",
     "/var/lib/kafka/data": "{volume}",
     "/data": "{sinks}",
     "/opt/turnstream": "{packages}",
+    "/opt/trainer": "{examples}/trainer",
+    "/opt/train": "{packages}/train",
+    "=/checkpoints": "={checkpoints}",
     "/usr/bin/caddy": "{packages}/bin/caddy",
     "/usr/bin/wget": "{wget}",
 }
@@ -55,6 +60,8 @@ def filled(folder: Path, ports: Mapping[str, int], service: str = "") -> Mapping
         "volume": folder / "broker/data",
         "sinks": folder / "sinks",
         "packages": sys.prefix,
+        "examples": COMPOSE.parent / "examples",
+        "checkpoints": folder / "checkpoints",
         "wget": wget,
     }
     return {left: right.format(**values) for left, right in TABLE.items()}

@@ -21,6 +21,11 @@ CADDYFILE = ROOT / "Caddyfile"
 BIN = Path(sysconfig.get_path("scripts"))
 PUBLISHED = {"kafka": ["127.0.0.1:9092:19092"], "router": ["127.0.0.1:8080:8080"]}
 """Every port that a user of the machine can reach, and nobody else."""
+SINKS = ("sink-jsonl", "sink-trackio")
+
+
+def stages() -> dict[str, Stage]:
+    return {stage.name: stage for stage in read_stages(DOCKERFILE.read_text("utf-8"))}
 
 
 def ours(services: dict[str, Service]) -> list[Service]:
@@ -77,7 +82,9 @@ def test_a_service_of_ours_has_a_health_check_or_ends_by_itself(
         if condition == "service_completed_successfully"
     }
     for service in ours(services):
-        assert (service.health is not None) != (service.name in awaited), service.name
+        # A trainer may wait for samples as long as it likes; what it cannot do ends it.
+        ends = service.name in awaited or service.options["restart"] == "on-failure"
+        assert (service.health is not None) != ends, service.name
 
 
 def test_a_worker_comes_behind_its_topics_and_those_behind_the_broker(
@@ -123,9 +130,11 @@ def test_secrets_come_from_the_environment_and_stand_nowhere() -> None:
         assert values == {"None", f"${{{name}:-}}"}
     given = read_services(COMPOSE.read_text("utf-8"), dict.fromkeys(secret, "hunter2"))
     for service in ours(given):
-        # Who does not sign keys has no use for what signs them, nor for the engine's.
-        signs = service.name.startswith("gateway")
-        used = [n for n in secret if signs or not ("GATEWAY" in n or "ENGINE" in n)]
+        # Who does not sign keys has no use for what signs them; of the engine's and of the control
+        # API's, a worker has none.
+        unused = {"gateway-1": "-", "gateway-2": "-", "trainer": "SECRET"}
+        pattern = unused.get(service.name, "GATEWAY|ENGINE")
+        used = [name for name in secret if not re.search(pattern, name)]
         known = {name: value for name, value in service.environment.items() if name in secret}
         assert known == dict.fromkeys(used, "hunter2")
 
@@ -149,7 +158,8 @@ def test_a_service_of_ours_is_confined(services: dict[str, Service]) -> None:
         assert options["security_opt"] == ["no-new-privileges:true"]
         assert options["tmpfs"] == ["/tmp"]
         written = [mount for mount in options.get("volumes", []) if not mount.endswith(":ro")]
-        assert written == (["sinks:/data"] if service.name.startswith("sink") else [])
+        kept = {"trainer": ["checkpoints:/checkpoints"]} | {name: ["sinks:/data"] for name in SINKS}
+        assert written == kept.get(service.name, [])
 
 
 def test_a_worker_has_time_to_stop_even_if_the_broker_hangs(services: dict[str, Service]) -> None:
@@ -168,7 +178,8 @@ def test_some_services_are_started_only_where_they_are_asked_for(
     # Gateways need a secret and a tokenizer, which nobody can guess; sinks keep conversations.
     asked = {name: service.profiles for name, service in services.items() if service.profiles}
     wanted = {name: ["gateway"] for name in ("gateway-1", "gateway-2", "router")}
-    assert asked == wanted | {name: ["sinks"] for name in ("sink-jsonl", "sink-trackio")}
+    wanted |= {name: ["sinks"] for name in SINKS}
+    assert asked == wanted | {"trainer": ["trainer"]}
 
 
 def test_a_sink_has_time_to_write_and_a_place_that_its_user_may_write_to(
@@ -176,7 +187,7 @@ def test_a_sink_has_time_to_write_and_a_place_that_its_user_may_write_to(
 ) -> None:
     assert f"mkdir /data && chown {image.last('USER')} /data" in image.last("RUN")
     volumes = plain(COMPOSE.read_text("utf-8"))["volumes"]
-    for sink in ("sink-jsonl", "sink-trackio"):
+    for sink in SINKS:
         assert services[sink].stop_grace_s > 1.5 * trackio._STOP_S
         assert services[sink].options["volumes"][0].partition(":")[0] in volumes
         environment = services[sink].environment
@@ -250,13 +261,24 @@ def test_a_worker_that_dies_is_started_again(services: dict[str, Service]) -> No
     assert services["topics"].options["restart"] == "no"
 
 
-def test_the_image_runs_as_nobody_special(image: Stage) -> None:
+def test_a_trainer_that_fails_is_started_again_and_one_that_is_done_is_not(
+    services: dict[str, Service],
+) -> None:
+    trainer = services["trainer"]
+    assert trainer.options["restart"] == "on-failure"
+    assert trainer.options["build"]["target"] == stages()["trainer"].name
+    assert "checkpoints" in plain(COMPOSE.read_text("utf-8"))["volumes"]
+
+
+@pytest.mark.parametrize("name", ["turnstream", "trainer"])
+def test_an_image_runs_as_nobody_special(name: str) -> None:
+    image = stages()[name]
     assert re.fullmatch(r"[1-9]\d{3,}:[1-9]\d{3,}", image.last("USER"))
     order = [name for name, _ in image.instructions]
     assert {"RUN", "COPY", "ADD"}.isdisjoint(order[order.index("USER") :])
 
 
-def test_both_stages_stand_on_one_python_that_the_project_supports() -> None:
+def test_all_stages_stand_on_one_python_that_the_project_supports() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
     least = project["requires-python"].removeprefix(">=")
     (base,) = {stage.base for stage in read_stages(DOCKERFILE.read_text("utf-8"))}
@@ -264,8 +286,8 @@ def test_both_stages_stand_on_one_python_that_the_project_supports() -> None:
 
 
 def test_the_build_gets_what_it_copies_and_nothing_else() -> None:
-    build, image = read_stages(DOCKERFILE.read_text("utf-8"))
-    copied = {source for text in build.all("COPY") for source in text.split()[:-1]}
+    found = stages()
+    copied = {source for text in found["train"].all("COPY") for source in text.split()[:-1]}
     first, *rest = [
         line
         for line in (ROOT / ".dockerignore").read_text("utf-8").splitlines()
@@ -274,15 +296,17 @@ def test_the_build_gets_what_it_copies_and_nothing_else() -> None:
     assert first == "*"
     assert {line.removeprefix("!") for line in rest if line.startswith("!")} == copied
     assert all((ROOT / source).exists() for source in copied)
-    assert all(text.startswith("--from=") for text in image.all("COPY"))
+    for name in ("turnstream", "trainer"):
+        assert all(text.startswith("--from=") for text in found[name].all("COPY"))
 
 
-def test_every_package_of_the_image_is_checked_by_its_hash() -> None:
-    build, image = read_stages(DOCKERFILE.read_text("utf-8"))
-    installs = re.findall(r"pip install ([^&]*)", " ".join(build.all("RUN")))
-    assert len(installs) == 3
+def test_every_package_of_an_image_is_checked_by_its_hash() -> None:
+    found = stages()
+    installs = re.findall(r"pip install ([^&]*)", " ".join(found["train"].all("RUN")))
+    assert len(installs) == 4
     assert all("--require-hashes" in words for words in installs)
-    assert not any("install" in text for text in image.all("RUN"))
+    for name in ("turnstream", "trainer"):
+        assert not any("pip" in text for text in found[name].all("RUN"))
 
 
 @pytest.mark.parametrize("name", ["docker-compose.yml", "Dockerfile"])
