@@ -31,6 +31,7 @@ from schemas.checks import check, score
 from schemas.control import CONTROL_TYPES
 from schemas.dead_letters import DEAD_LETTER_TYPES
 from schemas.events import EVENT_TYPES, Reward, SessionEnded, Turn
+from schemas.finite import finite_terms
 from schemas.json_lines import read_python_spelling, split_fields, too_deep
 from schemas.packed import PACKED_TYPES
 from schemas.record import MAJOR_VERSION, TOKEN_ID_MAX, Floats, Ids, Octets, Record
@@ -142,6 +143,8 @@ def settled(record: Record) -> Record:
         record = msgspec.structs.replace(record, logprobs=None)
     if isinstance(record, _REWARDED) and record.reward is not None and score(record.reward) is None:
         record = msgspec.structs.replace(record, reward=None, reward_invalid=True)
+    if isinstance(record, _REWARDED) and isinstance(record.reward, dict):
+        record = msgspec.structs.replace(record, reward=finite_terms(record.reward))
     return record
 
 

@@ -18,6 +18,7 @@ from typing import Any
 
 import httpx
 
+from schemas.finite import finite_terms
 from streams.errors import TurnstreamError
 
 _WAIT_S = (0.25, 5.0)
@@ -95,7 +96,7 @@ def checked_reward(reward: float | Mapping[str, Any]) -> float | dict[str, Any]:
     number = isinstance(score, int | float) and not isinstance(score, bool)
     if not number or not math.isfinite(float(score or 0)):
         raise ValueError(f"reward {reward!r}: give a finite number, or a mapping with `score`")
-    return dict(reward) if isinstance(reward, Mapping) else float(reward)
+    return finite_terms(dict(reward)) if isinstance(reward, Mapping) else float(reward)
 
 
 def _read(ask: Ask, response: httpx.Response) -> dict[str, Any]:

@@ -21,6 +21,7 @@ from typing import Any
 import msgspec
 
 from schemas.events import EndReason, EndStatus, Reward, SessionEnded, SessionOpened, Turn
+from schemas.finite import finite_terms
 from schemas.record import IDENTITY_FIELDS, NOT_GIVEN, json_text
 from streams.adapters.environments.conversation import Conversation, Drawn, Place, drawn_from
 from streams.adapters.environments.options import Options, Speak
@@ -356,7 +357,7 @@ def _worth(reward: float | tuple[float, ...]) -> float | dict[str, Any]:
 def _sent(reward: Any) -> float | dict[str, Any] | None:
     """The score as it is, so that one that is no number is seen; all beside it as JSON has it."""
     if isinstance(reward, dict):
-        payload = {**plain(reward), "score": reward.get("score")}
+        payload = {**plain(finite_terms(reward)), "score": reward.get("score")}
         size = len(bytes(json_text(payload)))
         return payload if size <= PAYLOAD_BYTES_MAX else {"score": payload["score"], "bytes": size}
     return None if reward is None else float(reward)

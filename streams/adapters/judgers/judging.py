@@ -29,6 +29,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from schemas.events import EndReason, EndStatus
+from schemas.finite import finite_terms
 from streams.core.content import Message
 from streams.core.plain_values import plain
 
@@ -174,7 +175,11 @@ async def _asked(judger: Judger, case: Case) -> Answer:
 def _verdict(name: str, answer: Any) -> Verdict:
     if answer is None:
         return Verdict(accepted=False)
-    payload = plain(answer) if isinstance(answer, Mapping) else {"score": plain(answer)}
+    payload = (
+        plain(finite_terms(dict(answer)))
+        if isinstance(answer, Mapping)
+        else {"score": plain(answer)}
+    )
     if payload.get("accepted") is False:
         return Verdict(accepted=False)
     score = payload.get("score")
