@@ -82,21 +82,24 @@ def run(side: Side, way: str, count: int, tokens: int, *, torch: bool = True) ->
     """One round; every sample was read, or this raises."""
     place, words = side.place(), [str(count), str(tokens)]
     more = [] if torch else ["--arrays"]
-    with side.worker("write", place, words) as writer:
-        writer.ready()
+    with contextlib.ExitStack() as stack:
+        writer = stack.enter_context(side.worker("write", place, words))
         if way == "reading":
+            writer.ready()
             writer.begin()
             wrote = writer.done(ROUND_S_MAX)
-        with side.worker("read", place, [*words, *more]) as reader:
-            reader.ready()
-            stored = tree_cpu_s(side.store_pid) if side.store_pid else 0.0
-            began_s = reader.begin()
-            if way == "both":
-                writer.begin()
-            told = reader.done(ROUND_S_MAX)
-            if way == "both":
-                wrote = writer.done(ROUND_S_MAX)
-            stored = tree_cpu_s(side.store_pid) - stored if side.store_pid else 0.0
+        reader = stack.enter_context(side.worker("read", place, [*words, *more]))
+        if way == "both":
+            writer.ready()
+        reader.ready()
+        stored = tree_cpu_s(side.store_pid) if side.store_pid else 0.0
+        began_s = reader.begin()
+        if way == "both":
+            writer.begin()
+        told = reader.done(ROUND_S_MAX)
+        if way == "both":
+            wrote = writer.done(ROUND_S_MAX)
+        stored = tree_cpu_s(side.store_pid) - stored if side.store_pid else 0.0
     check(side.name, Seen(told["numbers"], told["digests"]), count, tokens)
     spent_s = told["cpu_s"] + stored + (wrote["cpu_s"] if way == "both" else 0.0)
     return Round(
