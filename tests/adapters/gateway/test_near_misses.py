@@ -52,7 +52,7 @@ def test_the_file_stops_growing_and_nothing_is_written_unasked(
             for number in range(4):
                 agent = await world.open()
                 await agent.send([user("Hi")])
-                changed = {"role": "assistant", "content": f"No. {number}"}
+                changed = {"role": "assistant", "content": "Yes.", "reasoning_content": f"{number}"}
                 await agent.send([user("Hi"), changed, user("And?")])
             assert world.gateway.metrics.counts["near_misses"] == 4
 
@@ -63,6 +63,21 @@ def test_the_file_stops_growing_and_nothing_is_written_unasked(
     asked = tmp_path / "asked"
     assert 0 < misses(asked, gateway_near_miss_folder=str(asked / "misses")) <= 600
     assert misses(tmp_path / "unasked") == 0
+
+
+def test_a_history_that_an_agent_wrote_anew_is_no_near_miss(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async def story(world: World) -> None:
+        agent = await world.open()
+        await agent.send([user("Hi")])
+        summary = {"role": "assistant", "content": "They said hello."}
+        await agent.send([user("Hi"), summary, user("And?")])
+        assert world.gateway.metrics.counts["unknown_answers:foreign"] == 1
+        assert world.gateway.metrics.counts["near_misses"] == 0
+        assert "near_miss" not in capsys.readouterr().err
+
+    play(tmp_path, story, [says("Yes."), says("Well.")])
 
 
 def test_empty_fields_and_blanks_around_a_text_are_no_difference() -> None:
