@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from streams.adapters.gateway import following
-from streams.adapters.gateway.following import Follower
+from streams.adapters.gateway.following import LOOK_BACK, Follower
 from streams.errors import LogAway, LogError, NoSuchPosition
 from streams.log.interface import Entry, Outgoing, Reader
 from streams.log.sqlite import SqliteLog
@@ -32,7 +31,9 @@ class Failing(Faulty):
 
 
 def followed(
-    folder: Path, story: Callable[[Failing, Follower, list[int]], Awaitable[None]]
+    folder: Path,
+    story: Callable[[Failing, Follower, list[int]], Awaitable[None]],
+    look_back: int = LOOK_BACK,
 ) -> None:
     async def whole() -> None:
         path = folder / "log.db"
@@ -42,7 +43,7 @@ def followed(
             def meet(entry: Entry) -> None:
                 met.append(entry.position.offset)
 
-            follower = Follower(log, TOPIC, meet)
+            follower = Follower(log, TOPIC, meet, look_back=look_back)
             try:
                 await story(log, follower, met)
             finally:
@@ -63,11 +64,7 @@ async def is_met(met: list[int], expected: list[int]) -> None:
     await until(holds)
 
 
-def test_what_is_written_is_met_and_so_is_the_newest_of_what_was_there(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(following, "LOOK_BACK", 3)
-
+def test_what_is_written_is_met_and_so_is_the_newest_of_what_was_there(tmp_path: Path) -> None:
     async def story(log: Failing, follower: Follower, met: list[int]) -> None:
         await write(log, 5)
         follower.start()
@@ -76,7 +73,7 @@ def test_what_is_written_is_met_and_so_is_the_newest_of_what_was_there(
         await write(log, 2)
         await is_met(met, [2, 3, 4, 5, 6])
 
-    followed(tmp_path, story)
+    followed(tmp_path, story, look_back=3)
 
 
 def test_faults_of_the_log_do_not_end_it(tmp_path: Path) -> None:

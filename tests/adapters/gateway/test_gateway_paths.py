@@ -152,7 +152,7 @@ def test_a_session_too_large_to_be_read_back_is_refused_not_begun_anew(tmp_path:
         await world.ends_whole(agent)
 
     answers = [says("One."), says("Two."), says("Three."), says("Four.")]
-    play(tmp_path, story, answers, gateway_read_back_bytes_max=80_000)
+    play(tmp_path, story, answers, gateway_read_back_bytes_max=115_000)
 
 
 OPENCODE: dict[str, tuple[dict[str, str], tuple[str | None, str | None]]] = {

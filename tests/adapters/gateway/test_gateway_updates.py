@@ -46,6 +46,15 @@ async def under_way(world: World, tokens: int = 2) -> None:
     await until(holds)
 
 
+async def failed(world: World) -> None:
+    """Wait until the engine has failed in an answer."""
+
+    async def holds() -> bool:
+        return any(e.outcome == "failed" for e in world.engine.journal)
+
+    await until(holds)
+
+
 async def waiting(world: World) -> None:
     """Wait until a call has come in, and long enough to see what it does not do."""
 
@@ -276,6 +285,7 @@ def test_a_stop_string_may_begin_before_a_stop_and_end_behind_it(
         asking = asyncio.create_task(agent.ask(user("Hi"), stop=[stop]))
         await under_way(world, 1)
         await pause(world)
+        await failed(world)
         await resume(world, 1)
         answer = await asking
         assert answer["content"].strip() == left.strip()
