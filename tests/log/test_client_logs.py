@@ -13,6 +13,7 @@ def client() -> Iterator[logging.Logger]:
     """A logger below aiokafka's; what the test changes above it is put back."""
     above = logging.getLogger(CLIENT)
     kept = above.handlers, above.propagate, above.level
+    above.setLevel(logging.NOTSET)  # a command that ran in this process may have silenced it
     yield logging.getLogger(f"{CLIENT}.conn")
     above.handlers, above.propagate, above.level = kept
     logging.getLogger(f"{CLIENT}.conn").setLevel(logging.NOTSET)

@@ -203,7 +203,8 @@ def test_an_unexpected_failure_is_one_line_and_exit_code_70(tmp_path: Path) -> N
     asyncio.run(spoil())
     ran = processor_command(path)
     assert (ran.returncode, ran.stdout) == (70, b"")
-    _, line = ran.stderr.decode().splitlines()
+    _, dumps, line = ran.stderr.decode().splitlines()
+    assert "SIGUSR1 writes a task dump" in dumps
     assert line.startswith(f"turnstream processor: {path}: unexpected failure: ")
 
 
