@@ -25,7 +25,7 @@ from streams.log.sqlite_jobs import Sent
 from streams.log.sqlite_reader import (
     BATCH_BYTES_MAX,
     Asker,
-    Commits,
+    Growth,
     SqliteReader,
     entries_at,
     position_at,
@@ -55,8 +55,8 @@ class SqliteLog:
         """
         self._settings = settings
         file = LogFile(path, create=create, busy_s=settings.request_timeout_s * _BUSY_SHARE)
-        self._commits = Commits()
-        self._writer = SqliteWriter(file, settings, self._commits.add)
+        self._growth = Growth()
+        self._writer = SqliteWriter(file, settings, self._growth.add)
         self._asker = Asker(file, settings)
 
     async def __aenter__(self) -> Self:
@@ -136,7 +136,7 @@ class SqliteLog:
             if not start <= wanted <= end:
                 detail = f"the log holds {start} up to {end}"
                 raise NoSuchPosition(f"{Position(topic, 0, wanted)}: {detail}")
-        return SqliteReader(self._asker, self._commits, topic, wanted)
+        return SqliteReader(self._asker, self._growth, topic, wanted)
 
     async def entries_at(self, topic: str, offsets: Sequence[int]) -> list[Entry]:
         """The entries that stand there, in the order of the offsets.
@@ -222,7 +222,7 @@ class SqliteLog:
         """Write what is left, bounded, and let go."""
         await self._writer.close()
         await self._asker.close()
-        self._commits.add()  # who waits for entries is told that the log is closed
+        self._growth.wake_all()  # who waits for entries is told that the log is closed
 
     async def _bounds(self, what: str, topic: str) -> tuple[int, int]:
         tail = await self._asker.ask(what, lambda asked: tail_of(asked, topic))

@@ -1,6 +1,6 @@
 """Readers of the embedded log, and the thread that answers every question to it.
 
-    own process     a commit wakes the readers at once
+    own process     a commit wakes the readers of its topics at once
     others          a look every 20 ms, rarer where nothing has come for seconds
 
 Invariant: no entry between the start and `positions` is skipped unseen, and no read transaction
@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 import sqlite3
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
@@ -90,42 +91,51 @@ class Asker:
             connection.close()
 
 
-class Commits:
-    """Wakes readers when this process has written."""
+class Growth:
+    """Wakes a topic's readers when this process has written to it, and nobody else."""
 
     def __init__(self) -> None:
         """None so far."""
-        self.count = 0
-        self._waiting: set[asyncio.Future[None]] = set()
+        self._counts: Counter[str] = Counter()
+        self._waiting: dict[asyncio.Future[None], str] = {}
 
-    def add(self) -> None:
-        """There is one more."""
-        self.count += 1
-        for future in self._waiting:
-            if not future.done():
+    def count(self, topic: str) -> int:
+        """How often the topic has grown."""
+        return self._counts[topic]
+
+    def add(self, topic: str) -> None:
+        """It has grown once more."""
+        self._counts[topic] += 1
+        for future, waited_for in self._waiting.items():
+            if waited_for == topic and not future.done():
                 future.set_result(None)
 
-    async def wait(self, count: int, seconds: float) -> None:
-        """Until there are more than `count`, at most so long."""
-        if self.count != count:
+    def wake_all(self) -> None:
+        """Everybody looks again."""
+        for topic in set(self._waiting.values()):
+            self.add(topic)
+
+    async def wait(self, topic: str, count: int, seconds: float) -> None:
+        """Until it has grown more often than `count`, at most so long."""
+        if self._counts[topic] != count:
             return
         future = asyncio.get_running_loop().create_future()
-        self._waiting.add(future)
+        self._waiting[future] = topic
         try:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(seconds):
                     await future
         finally:
-            self._waiting.discard(future)
+            del self._waiting[future]
 
 
 class SqliteReader:
     """Reads one topic; made by `SqliteLog.read`."""
 
-    def __init__(self, asker: Asker, commits: Commits, topic: str, position: int | None) -> None:
+    def __init__(self, asker: Asker, growth: Growth, topic: str, position: int | None) -> None:
         """The log holds the position; None reads nothing at all."""
         self._asker = asker
-        self._commits = commits
+        self._growth = growth
         self._topic = topic
         self._position = position
         self._heard_s = self._found_s = time.monotonic()
@@ -145,7 +155,7 @@ class SqliteReader:
         """What is there, waiting at most `wait_s` for the first."""
         until_s = time.monotonic() + wait_s
         while True:
-            commits = self._commits.count
+            grown = self._growth.count(self._topic)
             found = await self._found(entries_max)
             left_s = until_s - time.monotonic()
             if found or left_s <= 0:
@@ -153,7 +163,7 @@ class SqliteReader:
             least_s, most_s = POLL_S
             idle_s = time.monotonic() - self._found_s
             poll_s = max(least_s, min(most_s, idle_s * _POLL_SHARE))
-            await self._commits.wait(commits, min(poll_s, left_s))
+            await self._growth.wait(self._topic, grown, min(poll_s, left_s))
 
     async def close(self) -> None:
         """Let go."""

@@ -42,7 +42,7 @@ _PAGES_TOUCHED = 2
 _RETRY_S = (0.0005, 0.002)
 _LOGGER = logging.getLogger("turnstream.log")
 
-Settle = Callable[[list[Job], list[object], int], None]
+Settle = Callable[[list[Job], list[object], int, frozenset[str]], None]
 
 
 class WriterThread:
@@ -116,15 +116,15 @@ class WriterThread:
         if not group:
             return
         try:
-            answers = self._committed(group)
+            answers, grown = self._committed(group)
         except Exception as error:
             self._failure = self._recovered(error)
             self._failures += 1
-            answers = [self._failure] * len(group)
-        self._tell(group, answers)
+            answers, grown = [self._failure] * len(group), frozenset()
+        self._tell(group, answers, grown)
 
-    def _committed(self, group: list[Job]) -> list[object]:
-        """What each job gave, durable by now."""
+    def _committed(self, group: list[Job]) -> tuple[list[object], frozenset[str]]:
+        """What each job gave, durable by now, and the topics that have grown."""
         if self._connection is None:
             self._connection = self._file.open()
         self._file.check_in_place()
@@ -135,7 +135,7 @@ class WriterThread:
         self._connection.execute("COMMIT")
         self.transactions += 1
         self._unmoved_bytes += sum(job.size_bytes for job in group) + _PAGES_TOUCHED * PAGE_BYTES
-        return answers
+        return answers, pen.grown
 
     def _begin(self, connection: sqlite3.Connection) -> None:
         """SQLite's own wait grows up to 100 ms a look, and a busy writer leaves gaps of less."""
@@ -201,8 +201,10 @@ class WriterThread:
             with contextlib.suppress(sqlite3.Error):
                 connection.close()
 
-    def _tell(self, jobs: list[Job], answers: list[object]) -> None:
-        self._loop.call_soon_threadsafe(self._settle, jobs, answers, self._failures)
+    def _tell(
+        self, jobs: list[Job], answers: list[object], grown: frozenset[str] = frozenset()
+    ) -> None:
+        self._loop.call_soon_threadsafe(self._settle, jobs, answers, self._failures, grown)
 
 
 def _written(job: Job, pen: Pen) -> object:

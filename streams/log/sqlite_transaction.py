@@ -54,9 +54,15 @@ class Pen:
         self.connection = connection
         self._now_ms = now_ms
         self._tails: dict[str, Tail] = {}
+        self._grown: set[str] = set()
         self._entries: list[tuple[int, int, bytes | None, bytes | None]] = []
         self._rows: dict[bytes, bytes | None] = {}
         self._commits: dict[tuple[str, str], int] = {}
+
+    @property
+    def grown(self) -> frozenset[str]:
+        """The topics that have new entries."""
+        return frozenset(self._grown)
 
     def append(self, outgoing: Outgoing) -> int:
         """The entry's position in its topic, which is made if it is new."""
@@ -64,6 +70,7 @@ class Pen:
         believed = newest_ms <= self._now_ms + AHEAD_MS_MAX
         timestamp_ms = max(self._now_ms, newest_ms) if believed else self._now_ms
         self._tails[outgoing.topic] = tail = Tail(number, start, end + 1, timestamp_ms)
+        self._grown.add(outgoing.topic)
         self._entries.append((tail.place(end), timestamp_ms, outgoing.key, outgoing.value))
         return end
 

@@ -35,11 +35,11 @@ Answer = TypeVar("Answer")
 class SqliteWriter:
     """Takes jobs in the event loop and has them done in order."""
 
-    def __init__(self, file: LogFile, settings: Settings, committed: Callable[[], None]) -> None:
-        """Nothing is opened yet; `committed` is called in the loop after each transaction."""
+    def __init__(self, file: LogFile, settings: Settings, grown: Callable[[str], None]) -> None:
+        """Nothing is opened yet; `grown` hears in the loop of each topic with new entries."""
         self._file = file
         self._settings = settings
-        self._committed = committed
+        self._grown = grown
         self._thread: WriterThread | None = None
         self._waiting: deque[tuple[Job, asyncio.Future[None]]] = deque()
         self._bytes = 0
@@ -109,7 +109,9 @@ class SqliteWriter:
             self._thread = WriterThread(self._file, busy_s, self._settled)
         self._thread.jobs.put(job)
 
-    def _settled(self, jobs: list[Job], answers: list[object], failures: int) -> None:
+    def _settled(
+        self, jobs: list[Job], answers: list[object], failures: int, grown: frozenset[str]
+    ) -> None:
         """In the loop: what became of a transaction."""
         self._bytes -= sum(job.size_bytes for job in jobs)
         for job, answer in zip(jobs, answers, strict=True):
@@ -125,6 +127,7 @@ class SqliteWriter:
                 job.settle(answers[0])
             else:
                 self._take(job)
-        self._committed()
+        for topic in grown:
+            self._grown(topic)
         if self._emptied is not None and not self._bytes and not self._emptied.done():
             self._emptied.set_result(None)

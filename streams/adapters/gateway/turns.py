@@ -18,8 +18,6 @@ import dataclasses
 import time
 from collections.abc import Iterable, Sequence
 
-import numpy as np
-
 from schemas.control import DEFAULT_RUN
 from streams.adapters.dialects.calls import Answer, Call, CallRefused, Piece, Usage
 from streams.adapters.dialects.common import ContextOverflow
@@ -380,13 +378,12 @@ class RunningTurn:
 
 def _tail(prompt: BuiltPrompt, grammar: Grammar) -> list[int]:
     """The end of the prompt, back to where the last message ended."""
-    stop_ids = tuple(grammar.stop_ids)
     for length in (_TAIL_IDS, len(prompt.ids)):  # mostly near, and a prompt may be long
-        tail = prompt.ids[-length:]
-        ends = np.flatnonzero(np.isin(tail, stop_ids))
-        if len(ends):
-            return [int(token) for token in tail[ends[-1] + 1 :]]
-    return [int(token) for token in prompt.ids]
+        tail: list[int] = prompt.ids[-length:].tolist()
+        for behind, token in enumerate(reversed(tail)):
+            if token in grammar.stop_ids:
+                return tail[len(tail) - behind :]
+    return tail
 
 
 def _hung_up() -> CallRefused:
