@@ -43,6 +43,11 @@ class ClosedGroups:
         if len(self._found) > self.most:
             del self._found[next(iter(self._found))]
 
+    def read_again(self, group_id: str, place: Place) -> None:
+        """Something of it stands there, behind all that was seen of it."""
+        name = digest(group_id)
+        self._found[name] = (self._found[name][0], place)
+
     def forget(self, group_id: str) -> None:
         """As if it had not ended."""
         self._found.pop(digest(group_id), None)

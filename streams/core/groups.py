@@ -110,6 +110,7 @@ class Groups:
             reason = "other_split"
         elif (record.group_id or record.session_id) in self.closed:
             reason = "late"
+            self.closed.read_again(record.group_id or record.session_id, place)
         if reason is not None:
             self.dropped[reason] += outcome
             return None

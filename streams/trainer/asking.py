@@ -42,6 +42,7 @@ class Asked:
     member_timeout_s: float = MEMBER_TIMEOUT_S
     run_epoch: int = 0
     packed: bool = False
+    one_of_several: bool = False
 
     def __post_init__(self) -> None:
         """Refuse what cannot work."""

@@ -77,6 +77,8 @@ class Book:
         self.closed = ClosedGroups()
         self.dropped: Counter[str] = Counter()
         self.revisions: Counter[str] = Counter()
+        self.repeatable = 0
+        """Groups that were trained, above what is committed, and noted nowhere in the log."""
         self.next_number = 0
         self.handed: dict[int, Handed] = {}
         """Batches in the loop, not committed, by number."""
@@ -239,6 +241,10 @@ class Book:
         """By partition, groups that are gone for good although they will be read again."""
         untrained = self._untrained(without)
         return {p: self.closed.names_above(p, at, untrained) for p, at in positions.items()}
+
+    def partitions_of(self, batches: Collection[int]) -> set[int]:
+        """Where the groups of these come from."""
+        return {first[0] for number in batches for first in self.handed[number].groups.values()}
 
     def all_dropped(self) -> Counter[str]:
         """Rollouts that never train, by reason."""

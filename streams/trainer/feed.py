@@ -18,13 +18,14 @@ import importlib
 import logging
 import threading
 import time
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any, TypeVar, cast
 
 from schemas import codec
 from schemas.bad_record import BadRecord
 from schemas.samples import Sample, SampleRevised, SessionClosed
 from schemas.trained import Trained
+from streams.core.closed_groups import DIGEST_BYTES
 from streams.core.open_group import Fence, GroupRules
 from streams.errors import LogAway, NoSuchPosition
 from streams.log.client_logs import CLIENT, calm_client_logs
@@ -36,7 +37,7 @@ from streams.trainer.asking import Asked
 from streams.trainer.book import Book
 from streams.trainer.epochs import epochs_of
 from streams.trainer.sources import Fetched, Source, beginnings, gone, read_alone
-from streams.trainer.state import State, read, remember, spelled
+from streams.trainer.state import AHEAD, State, read, remember, spelled
 
 _WAIT_S = 0.2
 _LOOK_S = 1.0
@@ -64,6 +65,7 @@ class Feed:
         self.paused_s = 0.0
         self.run_epoch = asked.run_epoch
         self.positions: dict[int, int] = {}
+        self._given_out = False
         self.on_change: Callable[[], None] | None = None
         self._state = state
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -144,13 +146,19 @@ class Feed:
             # Not the source's: it may have read what the book does not have yet.
             positions = self.book.positions(self.positions, batches)
             above = self.book.ended_above(positions, batches)
+            moved = self.book.partitions_of(batches) - positions.keys()
         outgoing = Outgoing(
             topic=settings.trained_topic,
             key=run_key(record.run_id),
             value=codec.to_msgpack(record),
         )
-        notes = {partition: spelled(names) for partition, names in above.items()}
-        return await self._source.commit(outgoing, positions, notes)
+        most = self._source.notes_max
+        notes = {p: spelled(names[: most * DIGEST_BYTES]) for p, names in above.items()}
+        ours = await self._source.commit(outgoing, positions, notes)
+        counts = (len(names) // DIGEST_BYTES for names in above.values())
+        with self.changed:
+            self.book.repeatable = sum(max(0, n - most) for n in counts)
+        return ours and not moved
 
     def _run(self) -> None:
         try:
@@ -204,7 +212,7 @@ class Feed:
         with self.changed:
             self._take(fetched, taken)
             self.book.dropped["unreadable"] += len(fetched.entries) - len(taken)
-            self.positions = source.positions
+            self.positions, self._given_out = source.positions, source.given_out
         if fetched.entries or fetched.gained:
             self._tell()
         elif full:
@@ -231,7 +239,8 @@ class Feed:
             self.book.lose(partition)
         for partition, note in fetched.gained.items():
             self.book.gain(partition)
-            remember(self.book.closed, read(note), delivered=True)
+            # All of them stand behind the position, or the note would not have them.
+            remember(self.book.closed, read(note), delivered=True, last=(partition, AHEAD))
         for entry, record in taken:
             place = (entry.position.partition, entry.position.offset)
             key = (entry.key or b"").decode("utf-8", "replace")
@@ -263,7 +272,7 @@ class Feed:
                 if at >= ends[partition]:
                     # Whatever the log took before we asked for its end has been read.
                     self.book.expire(partition, asked_ms - _SKEW_MS)
-            if self._target is not None and self.positions:
+            if self._target is not None and self._given_out:
                 target = self._target
                 self.at_end = all(at >= target[p] for p, at in self.positions.items())
         self._tell()
@@ -279,6 +288,8 @@ class Feed:
             self.run_epoch, fences = state.restored(seen, ends)
         self._set_rules(len(ends), fences)
         if state is not None and state.positions:
+            if (missing := ends.keys() - state.positions.keys()) and not asked.one_of_several:
+                raise ValueError(_partly(topic, sorted(missing)))
             return await read_alone(log, topic, asked.group, state.positions)
         if settings.log != KAFKA or asked.start != "committed":
             committed = await log.committed(asked.group, topic)
@@ -302,6 +313,15 @@ class Feed:
             open_bytes_max=max(1, self.asked.buffer_bytes // partitions),
         )
         book.rules = rules
+
+
+def _partly(topic: str, missing: Sequence[int]) -> str:
+    return (
+        f"the state has no position for partitions {', '.join(map(str, missing))} of {topic}: "
+        "others of its group read them when it was saved. Where each trainer goes on from a state "
+        "of its own, and those have all partitions: subscribe(..., one_of_several=True). A single "
+        "one goes on without a state, from where the group stands"
+    )
 
 
 def _record(entry: Entry) -> Sample | SessionClosed | SampleRevised | None:

@@ -11,8 +11,9 @@ Invariant: as for every source, no entry is skipped unseen.
 import asyncio
 from collections.abc import Mapping
 
+from streams.core.closed_groups import DIGEST_BYTES
 from streams.log.interface import Log, Outgoing, Reader
-from streams.log.kafka_member import KafkaMember
+from streams.log.kafka_member import NOTE_CHARS_MAX, KafkaMember
 from streams.trainer.sources import ENTRIES_MAX, Fetched
 
 _RETRY_S = 0.2
@@ -20,6 +21,8 @@ _RETRY_S = 0.2
 
 class Shared:
     """Partitions as a group gives them out."""
+
+    notes_max = NOTE_CHARS_MAX // 4 * 3 // DIGEST_BYTES
 
     def __init__(self, log: Log, topic: str, member: KafkaMember, patience_s: float) -> None:
         """The member has joined; positions are tried again for so long."""
@@ -38,6 +41,11 @@ class Shared:
     def positions(self) -> dict[int, int]:
         """What comes next."""
         return {} if self._reader is None else self._reader.positions
+
+    @property
+    def given_out(self) -> bool:
+        """The group has settled, and we have taken over what is ours."""
+        return self._member.settled and 0 < self._generation == self._member.generation
 
     async def fetch(self, wait_s: float, *, entries: bool) -> Fetched:
         """What is new; membership is kept up in any case."""
@@ -68,8 +76,7 @@ class Shared:
         deadline_s = clock() + self._patience_s
         while True:
             mine = {p: at for p, at in positions.items() if self._since.get(p) == since.get(p)}
-            settled = self._member.settled and self._generation == self._member.generation
-            if settled and (not mine or await self._member.commit(mine, notes)):
+            if self.given_out and (not mine or await self._member.commit(mine, notes)):
                 self._known |= {p: (at, notes.get(p, "")) for p, at in mine.items()}
                 return len(mine) == len(positions)
             if clock() > deadline_s:

@@ -36,9 +36,17 @@ class Fetched:
 class Source(Protocol):
     """Records in, positions out."""
 
+    notes_max: int
+    """Of groups that `commit` keeps beside the position of a partition."""
+
     @property
     def positions(self) -> dict[int, int]:
         """What comes next, of the partitions that are ours."""
+        ...
+
+    @property
+    def given_out(self) -> bool:
+        """Whether it is certain which partitions those are; it may be none."""
         ...
 
     async def fetch(self, wait_s: float, *, entries: bool) -> Fetched:
@@ -64,6 +72,9 @@ class Source(Protocol):
 class Alone:
     """Partitions that nobody else reads for this group."""
 
+    notes_max = 0
+    """Who reads alone goes on from a state, which knows them all."""
+
     def __init__(self, log: Log, topic: str, group: str, reader: Reader) -> None:
         """The reader stands where it shall begin; made by `read_alone`."""
         self._log = log
@@ -82,6 +93,11 @@ class Alone:
     def positions(self) -> dict[int, int]:
         """What comes next."""
         return self._reader.positions
+
+    @property
+    def given_out(self) -> bool:
+        """From the first look on."""
+        return self._told
 
     async def fetch(self, wait_s: float, *, entries: bool) -> Fetched:
         """What is new."""

@@ -4,7 +4,7 @@
     delivered    digests of groups that were, so that they are not taken again from there on
     dropped      digests of groups that were given up
     version      of the weights it is saved with; newer samples of this life are of no use to them
-    fences       the same for restores before this one
+    fences       the same for restores before this one, the newest `FENCES_MAX` of those that count
 
 Plain values only, so it can be saved as JSON or by any framework; no tokens.
 
@@ -18,9 +18,15 @@ from typing import Any
 
 from streams.core.closed_groups import DIGEST_BYTES, ClosedGroups
 from streams.core.open_group import Fence
+from streams.core.rollouts import Place
 
 FORMAT = 1
 NOWHERE = (-1, -1)
+AHEAD = 2**63
+"""The offset of a group whose records are known to come, and not yet where."""
+FENCES_MAX = 32
+"""A session that outlives so many restores of its run, each to newer weights than the one before,
+is older than any limit lets it be."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,8 +47,11 @@ class State:
     def restored(self, epochs_seen: int, ends: Mapping[int, int]) -> tuple[int, tuple[Fence, ...]]:
         """The epoch of a life that goes on from here, and all fences it has to keep."""
         epoch = max(self.run_epoch, epochs_seen) + 1
-        new = () if self.version is None else (Fence(epoch, self.version, dict(ends)),)
-        return epoch, (*self.fences, *new)
+        if self.version is None:
+            return epoch, self.fences
+        # What an older fence of no lower version bars, the new one bars too.
+        kept = [fence for fence in self.fences if fence.version < self.version]
+        return epoch, (*kept, Fence(epoch, self.version, dict(ends)))[-FENCES_MAX:]
 
 
 def to_dict(state: State) -> dict[str, Any]:
@@ -99,10 +108,10 @@ def _numbered(positions: Mapping[str, int]) -> dict[int, int]:
     return {int(partition): int(at) for partition, at in positions.items()}
 
 
-def remember(closed: ClosedGroups, names: bytes, *, delivered: bool) -> None:
+def remember(closed: ClosedGroups, names: bytes, *, delivered: bool, last: Place = NOWHERE) -> None:
     """Take over digests that stand in a row."""
     for start in range(0, len(names) - DIGEST_BYTES + 1, DIGEST_BYTES):
-        closed.add_digest(names[start : start + DIGEST_BYTES], NOWHERE, delivered=delivered)
+        closed.add_digest(names[start : start + DIGEST_BYTES], last, delivered=delivered)
 
 
 def spelled(names: bytes) -> str:

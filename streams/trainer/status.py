@@ -39,6 +39,9 @@ class Status:
     """Rollouts that never train, and records without one, by reason."""
     revisions: Mapping[str, int] = field(default_factory=dict)
     """Later rewards: applied, handed_over, unknown."""
+    repeatable: int = 0
+    """Groups that were trained and that a trainer which goes on without a state would train again:
+    an older one is still open, and the log keeps notes of so many only, or none."""
     waited_s: Mapping[str, float] = field(default_factory=dict)
     """Of the loop: for samples, for groups to be complete, for the log to be read; and
     `trainer`, where reading waited for the loop."""

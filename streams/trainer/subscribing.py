@@ -78,6 +78,8 @@ class Options(TypedDict, total=False):
     """Seconds of silence after which others get our partitions; usually 45."""
     run_epoch: int
     """Of a run that never had a checkpoint, usually 0; a restore raises it."""
+    one_of_several: bool
+    """A state that is loaded may lack partitions: other trainers go on with those."""
     topic: str | None
     """Instead of the samples topic, as `replay --name` writes."""
     progress: bool | None
@@ -143,4 +145,5 @@ def _asked(log: str | Path | Settings, options: Options) -> Asked:
         member_timeout_s=options.get("member_timeout", MEMBER_TIMEOUT_S),
         run_epoch=options.get("run_epoch", 0),
         packed=options.get("packed", False),
+        one_of_several=options.get("one_of_several", False),
     )

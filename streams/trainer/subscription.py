@@ -89,6 +89,7 @@ class Core:
                 unit=book.size.unit,
                 dropped=book.all_dropped(),
                 revisions=dict(book.revisions),
+                repeatable=book.repeatable,
                 waited_s=waited,
             )
 

@@ -1,9 +1,11 @@
 """Commits and checkpoints on an embedded log: where a trainer goes on, and what it leaves alone."""
 
 import asyncio
+import dataclasses
 import datetime
 import itertools
 import json
+import random
 import time
 from pathlib import Path
 from typing import Any
@@ -18,7 +20,7 @@ from streams.errors import NoSuchPosition, PositionMoved
 from streams.log.sqlite import SqliteLog
 from streams.settings import Settings
 from streams.trainer import Subscription, subscribe
-from streams.trainer.state import State, from_dict, to_dict
+from streams.trainer.state import FENCES_MAX, State, from_dict, to_dict
 from tests.trainer.publishing import (
     committed,
     ids,
@@ -26,7 +28,7 @@ from tests.trainer.publishing import (
     send,
     trained_records,
 )
-from tests.trainer.records import revised
+from tests.trainer.records import outcome, revised
 from tests.trainer.scenes import RUN, all_batches, group, names, wait_for
 
 GROUP = "turnstream-trainer-r"
@@ -277,6 +279,30 @@ def test_a_full_state_is_under_a_megabyte() -> None:
     assert len(closed) == closed.most
     assert "group-99999" in closed
     assert "group-0" not in closed
+
+
+def test_fences_are_bounded_and_bar_what_they_barred() -> None:
+    """Restored a thousand times, to versions that rise, fall and stay."""
+    choose = random.Random(1)
+    every: list[Fence] = []
+    state = State(topic="t", run_id="r", run_epoch=0, version=0, step=0, next_batch=0)
+    for end in range(1_000):
+        state = dataclasses.replace(state, version=choose.randrange(end // 50 + 1))
+        epoch, fences = state.restored(0, {0: end})
+        state = dataclasses.replace(state, run_epoch=epoch, fences=fences)
+        every.append(Fence(epoch, state.version or 0, {0: end}))
+        for _ in range(5):
+            told = choose.choice([None, choose.randrange(epoch + 1)])
+            closed, newest = outcome("s", run_epoch=told), choose.randrange(25)
+            place = (0, choose.randrange(end + 1))
+            assert any(one.bars(closed, newest, place) for one in fences) == any(
+                one.bars(closed, newest, place) for one in every
+            )
+    assert len(state.fences) <= 20
+    for version in range(25, 100):
+        epoch, fences = dataclasses.replace(state, version=version).restored(0, {0: 2_000})
+        state = dataclasses.replace(state, run_epoch=epoch, fences=fences)
+    assert [fence.version for fence in state.fences] == list(range(100 - FENCES_MAX, 100))
 
 
 def _trim(settings: Settings) -> None:
