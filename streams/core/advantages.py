@@ -25,6 +25,9 @@ Advantages = Literal["grpo", "mean", "leave_one_out"]
 _EPSILON = 1e-6
 """Beside the deviation, as most trainers have it: groups of nearly equal rewards stay finite."""
 
+_REWARD_MAX = 1e38
+"""Trainers compute in 32 bits: differences beyond that are none, and would stop the loop."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judgement:
@@ -79,6 +82,7 @@ def advantages(rewards: Sequence[float], kind: Advantages) -> list[float]:
     count = len(rewards)
     if count <= 1:
         return [0.0] * count
+    rewards = [min(max(reward, -_REWARD_MAX), _REWARD_MAX) for reward in rewards]
     total = math.fsum(rewards)
     if kind == "leave_one_out":
         return [reward - (total - reward) / (count - 1) for reward in rewards]

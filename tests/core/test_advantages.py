@@ -2,6 +2,7 @@
 
 import statistics
 from dataclasses import replace
+from typing import get_args
 
 import numpy as np
 import pytest
@@ -99,6 +100,17 @@ def test_advantages_are_those_of_the_textbook() -> None:
         [r - other for r, other in zip(rewards, others, strict=True)]
     )
     assert advantages([2.0, 2.0, 2.0], "grpo") == [0.0, 0.0, 0.0]
+
+
+@pytest.mark.parametrize("kind", get_args(Advantages))
+@pytest.mark.parametrize("rewards", [[1e308, 1e308, -1e308], [1e39, 0.0], [-1.7e308, 1.7e308]])
+def test_any_finite_reward_gives_an_advantage_that_a_trainer_can_hold(
+    rewards: list[float], kind: Advantages
+) -> None:
+    most = np.finfo(np.float32).max
+    given = advantages(rewards, kind)
+    assert all(abs(value) <= most for value in given)
+    assert np.argsort(given).tolist() == np.argsort(rewards).tolist()
 
 
 def test_a_rollout_without_samples_is_in_the_baseline() -> None:

@@ -12,7 +12,6 @@ Tokens in `logprobs_missing` were trained without a logprob from the engine. The
 Invariant: mask and logprobs agree: a logprob that the mask trains came from the engine.
 """
 
-import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
@@ -28,6 +27,8 @@ Missing = Literal["mask", "refuse"]
 Mask = npt.NDArray[np.bool_]
 Fields = dict[str, Any]
 """Arguments of a framework's own type, by their names there."""
+NUMBER_MAX = float(np.finfo(np.float32).max)
+"""Frameworks compute in 32 bits, where more is infinite."""
 
 
 class Row(Protocol):
@@ -92,6 +93,25 @@ def arrays(row: Row, missing: Missing = "mask") -> Arrays:
     return Arrays(sample.tokens, mask_T, logprobs_T, sample.prompt_len)
 
 
+def convertible(
+    rows: Iterable[Row], missing: Missing = "mask"
+) -> tuple[list[Row], list[CannotConvert]]:
+    """Rows whose samples are whole, and what is wrong with the others.
+
+    So that a sample of an engine that gave no logprobs costs itself and not its batch.
+    """
+    kept: list[Row] = []
+    refused: list[CannotConvert] = []
+    for row in rows:
+        try:
+            arrays(row, missing)
+        except CannotConvert as error:
+            refused.append(error)
+        else:
+            kept.append(row)
+    return kept, refused
+
+
 def _check(sample: Sample) -> None:
     length, runs = len(sample.tokens), sample.loss_mask
     if len(sample.logprobs) != length:
@@ -110,7 +130,7 @@ def refusal(sample: Sample, why: str) -> CannotConvert:
 def reward_of(row: Row) -> float:
     """The session's own reward, whole on every sibling."""
     reward = row.sample.session_reward
-    if reward is None or not math.isfinite(reward):
+    if reward is None or not abs(reward) <= NUMBER_MAX:
         raise refusal(row.sample, f"its session's reward is {reward}")
     return reward
 
@@ -120,7 +140,7 @@ def advantage_of(row: Row) -> float:
     advantage = row.advantage
     if advantage is None:
         raise refusal(row.sample, "it has no advantage; ask for them: subscribe(advantages=...)")
-    if not math.isfinite(advantage):
+    if not abs(advantage) <= NUMBER_MAX:
         raise refusal(row.sample, f"its advantage is {advantage}")
     return advantage
 

@@ -1,5 +1,6 @@
 """What a framework cannot take is refused in words that name the sample, never bent to fit."""
 
+import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -19,7 +20,7 @@ from streams.trainer.converters import (
     verl,
     verl_queue,
 )
-from streams.trainer.converters.rows import Missing
+from streams.trainer.converters.rows import Missing, convertible
 from tests.trainer.converters.given import WITHOUT_LOGPROBS, WORKED, Given, forked, row, turn
 
 SHAPE = verl.Shape(prompt=8, response=8)
@@ -74,6 +75,18 @@ def test_no_framework_takes_a_sample_that_is(broken: Given, why: str, convert: C
         convert([broken], "mask")
 
 
+def test_a_sample_that_no_framework_takes_costs_itself_alone() -> None:
+    whole = [row(), row(WITHOUT_LOGPROBS)]
+    broken = [each for each, _ in BROKEN.values()]
+    kept, refused = convertible([whole[0], *broken, whole[1]])
+    assert kept == whole
+    assert [str(error).partition(": ")[0] for error in refused] == [
+        f"sample {each.sample.sample_id} of session session_1" for each in broken
+    ]
+    assert convertible(whole, "refuse")[0] == whole[:1]
+    assert [convert(kept, "mask") for convert in EVERY.values()]
+
+
 @pytest.mark.parametrize("convert", EVERY.values(), ids=EVERY)
 def test_a_missing_logprob_is_refused_if_it_is_not_to_be_masked(convert: Convert) -> None:
     with pytest.raises(CannotConvert, match="the engine gave no logprob for 2 trained tokens"):
@@ -81,9 +94,9 @@ def test_a_missing_logprob_is_refused_if_it_is_not_to_be_masked(convert: Convert
 
 
 @pytest.mark.parametrize("name", NEEDS_REWARD)
-@pytest.mark.parametrize("reward", [None, float("nan"), float("inf")])
+@pytest.mark.parametrize("reward", [None, float("nan"), float("inf"), 1e39])
 def test_a_reward_is_a_number_where_one_is_needed(name: str, reward: float | None) -> None:
-    with pytest.raises(CannotConvert, match=f"its session's reward is {reward}"):
+    with pytest.raises(CannotConvert, match=re.escape(f"its session's reward is {reward}")):
         EVERY[name]([row(session_reward=reward)], "mask")
 
 
@@ -94,9 +107,10 @@ def test_an_advantage_is_there_where_one_is_needed(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", TAKES_AN_ADVANTAGE)
-def test_an_advantage_is_a_number(name: str) -> None:
-    with pytest.raises(CannotConvert, match="its advantage is nan"):
-        EVERY[name]([row(advantage=float("nan"))], "mask")
+@pytest.mark.parametrize("advantage", [float("nan"), -1e39])
+def test_an_advantage_is_a_number(name: str, advantage: float) -> None:
+    with pytest.raises(CannotConvert, match=re.escape(f"its advantage is {advantage}")):
+        EVERY[name]([row(advantage=advantage)], "mask")
 
 
 @pytest.mark.parametrize("name", ["verl", "atropos", "padded", "packed"])
