@@ -38,7 +38,7 @@ import msgspec
 
 from benchmarks import gateway_rllm
 from benchmarks.gateway_checks import Recorded, check, turns_in
-from benchmarks.gateway_child import Child
+from benchmarks.gateway_child import Server
 from benchmarks.gateway_load import Job, Measured
 from benchmarks.gateway_mock import CHAT, Said
 from benchmarks.gateway_prompts import SIZES, costs_by_size
@@ -81,7 +81,7 @@ class Round:
 class Bench:
     """The processes, and what they have done."""
 
-    def __init__(self, folder: Path, script: Script, children: dict[str, Child]):
+    def __init__(self, folder: Path, script: Script, children: dict[str, Server]):
         """All of them serve."""
         self._script_path = folder / "script"
         script.save(self._script_path)
@@ -176,12 +176,12 @@ def measure(
     script.save(script_path)
     found: Rounds = {number: {side: [] for side in SIDES} for number in agents}
     with (
-        Child("benchmarks.gateway_mock", str(script_path)) as mock,
-        Child("benchmarks.gateway_proxy", str(mock.port)) as proxy,
-        Child(
+        Server("benchmarks.gateway_mock", str(script_path)) as mock,
+        Server("benchmarks.gateway_proxy", str(mock.port)) as proxy,
+        Server(
             "benchmarks.gateway_served", f"http://127.0.0.1:{mock.port}", str(log_path)
         ) as gateway,
-        Child(
+        Server(
             "benchmarks.gateway_rllm",
             f"http://127.0.0.1:{mock.port}{CHAT}",
             str(folder / "rllm.db"),

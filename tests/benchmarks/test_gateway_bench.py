@@ -14,7 +14,7 @@ import pytest
 
 from benchmarks.gateway import BARE, SIDES, best, measure, show_load, show_peer
 from benchmarks.gateway_checks import Disagreed, check
-from benchmarks.gateway_child import Child
+from benchmarks.gateway_child import Server
 from benchmarks.gateway_http import Messages, header, request
 from benchmarks.gateway_mock import CHAT, Mock, Said, digest
 from benchmarks.gateway_prompts import costs_by_size
@@ -181,7 +181,7 @@ def test_a_turn_that_the_log_lacks_is_told() -> None:
 def test_a_child_that_cannot_start_is_an_error_with_its_last_words() -> None:
     with (
         pytest.raises(RuntimeError, match=r"gateway_mock does not answer(.|\n)*no-such-script"),
-        Child("benchmarks.gateway_mock", "no-such-script"),
+        Server("benchmarks.gateway_mock", "no-such-script"),
     ):
         pass
 
