@@ -84,7 +84,7 @@ def test_a_sample_that_no_framework_takes_costs_itself_alone() -> None:
         f"sample {each.sample.sample_id} of session session_1" for each in broken
     ]
     assert convertible(whole, "refuse")[0] == whole[:1]
-    assert [convert(kept, "mask") for convert in EVERY.values()]
+    assert [convert(whole, "mask") for convert in EVERY.values()]
 
 
 @pytest.mark.parametrize("convert", EVERY.values(), ids=EVERY)
