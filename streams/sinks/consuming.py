@@ -1,7 +1,8 @@
 """Reads the traces of a log into one sink, and remembers how far it came.
 
 Where a place cannot be written to, nothing more is read until it can: the log keeps what is
-still to come, and whoever starts the sink again goes on from what is settled.
+still to come, and whoever starts the sink again goes on from what is settled. What retention took
+by then is said and counted, and the reading goes on behind it.
 
 Invariant: a position is committed only after the sink has settled everything before it.
 """
@@ -10,15 +11,16 @@ import asyncio
 import contextlib
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 from schemas import codec
 from schemas.bad_record import BadRecord
 from schemas.traces import Trace
-from streams.errors import LogAway, LogError, NoSuchPosition
-from streams.log.interface import Entry, Log, Reader
+from streams.errors import LogAway, LogError
+from streams.log.interface import Entry, Log, Position
 from streams.settings import Settings
 from streams.sinks.interface import Sink
+from streams.sinks.reading import Onward
 
 WAIT_S = 0.2
 _BATCH_MAX = 200
@@ -46,6 +48,7 @@ class Consuming:
         self._commit_s = 0.0
         self._ends: dict[int, int] = {}
         self._read: dict[int, int] = {}
+        self._reader = Onward(log, self._topic, self._taken)
         self.trouble: str | None = None
         """Why nothing moves, if so."""
 
@@ -78,49 +81,37 @@ class Consuming:
             OSError: the place could not be written to up to the end.
         """
         wanted = await asyncio.to_thread(self._sink.opened, self._topic)
-        reader = await self._opened(wanted)
         looking = asyncio.ensure_future(self._look())
         try:
+            if wanted is None:
+                wanted = await self._log.committed(self.group, self._topic)
+            await self._reader.stand_at(wanted)
+            self._read = self._reader.positions
             if once:
                 stop.set()  # as if told to at once: read on to the end, settle
             while not stop.is_set():
-                await self._step(reader, stop)
+                await self._step(stop)
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(None if once else _DRAIN_S):
-                    await self._drain(reader, stop)
+                    await self._drain(stop)
             await asyncio.to_thread(self._sink.settle, everything=True)
             await self._commit(self._sink.settled(self._read))
         finally:
             looking.cancel()
-            await reader.close()
+            await self._reader.close()
             await asyncio.to_thread(self._sink.close)
 
-    async def _opened(self, wanted: Mapping[int, int] | None) -> Reader:
-        starts = await self._log.start_positions(self._topic)
-        if wanted is None:
-            known = await self._log.committed(self.group, self._topic)
-            wanted = {at: max(start, known.get(at, 0)) for at, start in starts.items()}
-        positions = {at: wanted.get(at, start) for at, start in starts.items()}
-        gone = {at: start - positions[at] for at, start in starts.items() if start > positions[at]}
-        if gone:
-            raise NoSuchPosition(
-                f"{self._topic}: retention took {sum(gone.values())} traces that were not written "
-                "yet: name another folder, which begins with what is still there"
-            )
-        self._read = positions
-        return await self._log.read(self._topic, positions)
-
-    async def _drain(self, reader: Reader, stop: asyncio.Event) -> None:
+    async def _drain(self, stop: asyncio.Event) -> None:
         ends = await self._log.end_positions(self._topic)
-        while any(reader.positions.get(at, 0) < end for at, end in ends.items()):
-            await self._step(reader, stop)
+        while any(self._reader.positions.get(at, 0) < end for at, end in ends.items()):
+            await self._step(stop)
             if self.trouble is not None:
                 return  # the log keeps the rest
 
-    async def _step(self, reader: Reader, stop: asyncio.Event) -> None:
-        for entry in await reader.next_batch(WAIT_S, _BATCH_MAX):
+    async def _step(self, stop: asyncio.Event) -> None:
+        for entry in await self._reader.next_batch(WAIT_S, _BATCH_MAX):
             self._take(entry)
-        self._read = reader.positions
+        self._read = self._reader.positions
         if self._sink.due():
             await self._settle(stop)
         if time.monotonic() - self._commit_s > _COMMIT_S:
@@ -139,7 +130,15 @@ class Consuming:
             why = str(error)
         self.counts["unreadable"] += 1
         self._say(f"{entry.position} is no trace, and left out: {why}")
-        self._sink.passed(entry.position)
+        self._sink.passed(entry.position, "unreadable")
+
+    def _taken(self, last: Position, count: int) -> None:
+        self.counts["taken_by_retention"] += count
+        self._say(
+            f"{last}: retention took it before it was read, and {count - 1:,} before it; going on "
+            "behind it. TURNSTREAM_RETENTION_TRACES_HOURS is the time a sink has"
+        )
+        self._sink.passed(last, "taken_by_retention", count)
 
     async def _settle(self, stop: asyncio.Event) -> None:
         """Put away what is due; while that fails, wait, and read nothing more."""

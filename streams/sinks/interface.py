@@ -8,10 +8,12 @@ Invariant: a position that `settled` names is never needed again, whatever dies 
 
 from collections import Counter
 from collections.abc import Mapping
-from typing import Protocol
+from typing import Literal, Protocol
 
 from schemas.traces import Trace
 from streams.log.interface import Position
+
+Passed = Literal["unreadable", "taken_by_retention"]
 
 
 class Sink(Protocol):
@@ -32,8 +34,8 @@ class Sink(Protocol):
         """One session, in the order of its partition; it may come twice. Never blocks."""
         ...
 
-    def passed(self, position: Position) -> None:
-        """What stands there is no trace."""
+    def passed(self, position: Position, why: Passed, count: int = 1) -> None:
+        """What stands there is no trace, or stands there no more; so are `count - 1` before it."""
         ...
 
     def due(self) -> bool:

@@ -28,6 +28,7 @@ from schemas.bad_record import BadRecord
 from schemas.traces import Trace
 from streams.errors import BadSetting
 from streams.log.interface import Position
+from streams.sinks.interface import Passed
 from streams.sinks.statistics import Together, split_of
 
 SUMMARY = "summary.json"
@@ -52,6 +53,10 @@ class Summary(msgspec.Struct):
     repeated: int = 0
     """Told of more than once by the log; written once."""
     unreadable: int = 0
+    taken_by_retention: int = 0
+    """Gone from the log before they were read."""
+    unexplained: int = 0
+    """Passed over by a process that died before it could say why; so all positions add up."""
     splits: dict[str, Together] = msgspec.field(default_factory=dict)
     positions: dict[int, int] = msgspec.field(default_factory=dict)
     """Of the topic, by partition: what is read next."""
@@ -123,10 +128,10 @@ class JsonlSink:
         self._know(trace.session_id)
         self.counts["written"] += 1
 
-    def passed(self, position: Position) -> None:
+    def passed(self, position: Position, why: Passed, count: int = 1) -> None:
         """Counted; the dump goes on behind it."""
         self._reach(position)
-        self._summary.unreadable += 1
+        setattr(self._summary, why, getattr(self._summary, why) + count)
 
     def due(self) -> bool:
         """A file is full, or old enough."""
@@ -191,6 +196,8 @@ class JsonlSink:
             for line in path.read_bytes().splitlines(keepends=True):
                 trace, place = _read_line(path, line)
                 self._summary.add(trace, len(line))
+                read = self._summary.positions.get(place.partition, 0)
+                self._summary.unexplained += place.position - read
                 self._summary.positions[place.partition] = place.position + 1
             self._summary.files = number
 

@@ -33,6 +33,7 @@ from schemas.traces import Trace
 from streams.errors import BadSetting
 from streams.log.interface import Position
 from streams.sinks.choosing import Branch, Choosing, Shown, Step
+from streams.sinks.interface import Passed
 from streams.sinks.metadata import metadata_of, was_rejected
 
 PACKAGE = "trackio"
@@ -116,7 +117,7 @@ class TrackioSink:
         else:
             self._choosing.offer(trace, position, time.monotonic())
 
-    def passed(self, position: Position) -> None:
+    def passed(self, position: Position, why: Passed, count: int = 1) -> None:
         """Nothing to show."""
 
     def due(self) -> bool:

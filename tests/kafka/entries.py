@@ -1,4 +1,7 @@
-"""Entries for tests, and all that a topic holds."""
+"""Entries for tests, all that a topic holds, and a topic that lost all it held."""
+
+from aiokafka import TopicPartition
+from aiokafka.admin import AIOKafkaAdminClient, RecordsToDelete
 
 from streams.log.interface import Entry, Outgoing
 from streams.log.kafka import KafkaLog
@@ -31,3 +34,14 @@ async def everything(log: KafkaLog, topic: str) -> list[Entry]:
     finally:
         await reader.close()
     return sorted(found, key=lambda entry: entry.position)
+
+
+async def delete_all(settings: Settings, topic: str) -> None:
+    """As retention does it, at once."""
+    admin = AIOKafkaAdminClient(bootstrap_servers=settings.bootstrap_servers)
+    await admin.start()
+    try:
+        places = [TopicPartition(topic, partition) for partition in range(settings.partitions)]
+        await admin.delete_records(dict.fromkeys(places, RecordsToDelete(-1)))
+    finally:
+        await admin.close()

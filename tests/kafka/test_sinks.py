@@ -18,9 +18,9 @@ from schemas.traces import Trace
 from streams.log.kafka import KafkaLog
 from streams.settings import PREFIX, Settings
 from tests.harness import Json
-from tests.kafka.entries import everything
+from tests.kafka.entries import delete_all, everything
 from tests.kafka.test_processor import publish, worker
-from tests.sinks.scenes import dumped, files, made, summary, tool_session
+from tests.sinks.scenes import dumped, files, made, put, summary, tool_session, trace_named
 from tests.sinks.trackio_place import shown, variables
 
 COMMAND = Path(sys.executable).parent / "turnstream"
@@ -131,3 +131,37 @@ def test_every_session_is_once_in_the_files_and_the_samples_are_what_they_are_wi
     names = [name for _, name, _ in shown(tio)]
     assert len(names) == len(set(names)) == 2 * CAP
     assert Counter(steps[name] for name in names) == {0: CAP, 1: CAP}
+
+
+def test_what_retention_took_of_any_partition_is_said_and_counted(
+    settings: Settings, tmp_path: Path
+) -> None:
+    settings, out = dataclasses.replace(settings, metrics_port=0), tmp_path / "out"
+
+    def dump() -> str:
+        with sink(settings, "jsonl", "--to", out, "--once") as running:
+            _, said = running.communicate(timeout=SECONDS_MAX)
+            assert running.returncode == 0, said.decode()
+            return said.decode()
+
+    put(settings, [trace_named("first")])  # of three partitions the folder knows nothing
+    assert "retention" not in dump()
+    put(settings, [trace_named(f"gone{number}") for number in range(20)])
+    asyncio.run(delete_all(settings, settings.traces_topic))
+    put(settings, [trace_named("second")])
+    assert dump().count("retention took it before it was read") == settings.partitions
+    assert summary(out)["taken_by_retention"] == 20
+
+    with sink(settings, "jsonl", "--to", out) as running:
+        assert running.stderr is not None
+        assert b"health" in running.stderr.readline()
+        running.send_signal(signal.SIGSTOP)
+        put(settings, [trace_named(f"late{number}") for number in range(20)])
+        asyncio.run(delete_all(settings, settings.traces_topic))
+        put(settings, [trace_named("third")])
+        running.send_signal(signal.SIGCONT)
+        assert "retention took it before it was read" in ended(running)
+    # What a broker had sent off before is there; the rest is counted, and all adds up.
+    names = [line["session_id"] for line in dumped(out) if not line["session_id"].startswith("la")]
+    assert names == ["first", "second", "third"]
+    assert summary(out)["sessions"] + summary(out)["taken_by_retention"] == 43

@@ -14,8 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from aiokafka import TopicPartition
-from aiokafka.admin import AIOKafkaAdminClient, RecordsToDelete
 
 from streams.cli.step_on_log import Step, find_step
 from streams.errors import NoSuchPosition
@@ -25,6 +23,7 @@ from streams.log.partitioner import partition_of
 from streams.settings import Settings
 from streams.trainer import Batch, Subscription, subscribe
 from tests.kafka.broker import Broker
+from tests.kafka.entries import delete_all
 from tests.trainer.lives import RUN, Id, live, rollouts, steps
 from tests.trainer.publishing import committed, publish, trained_records
 from tests.trainer.records import session
@@ -226,7 +225,7 @@ def test_a_position_that_retention_took_is_an_error(settings: Settings) -> None:
         next(batches)
         batches.commit(1, 1)
         state = batches.state_dict()
-    asyncio.run(_delete_all(settings))
+    asyncio.run(delete_all(settings, settings.samples_topic))
     with (
         subscribe(settings, run_id=RUN, batch_rollouts=5) as batches,
         pytest.raises(NoSuchPosition, match="lost to retention"),
@@ -296,19 +295,6 @@ def _member(batches: Subscription) -> Any:
     feed = batches._feed
     assert feed is not None
     return feed._source._member  # type: ignore[union-attr]
-
-
-async def _delete_all(settings: Settings) -> None:
-    admin = AIOKafkaAdminClient(bootstrap_servers=settings.bootstrap_servers)
-    await admin.start()
-    try:
-        everything = {
-            TopicPartition(settings.samples_topic, partition): RecordsToDelete(-1)
-            for partition in range(settings.partitions)
-        }
-        await admin.delete_records(everything)
-    finally:
-        await admin.close()
 
 
 def test_the_settings_of_a_child_are_those_of_its_parent(settings: Settings) -> None:

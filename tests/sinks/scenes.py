@@ -148,5 +148,8 @@ def dumped(folder: Path) -> list[Json]:
 
 
 def summary(folder: Path) -> Json:
+    """What it says; every position that it has read up to is accounted for."""
     found: Json = strictly((folder / "summary.json").read_bytes())
+    ways = ("sessions", "repeated", "unreadable", "taken_by_retention", "unexplained")
+    assert sum(found[way] for way in ways) == sum(found["positions"].values())
     return found

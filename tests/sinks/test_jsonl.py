@@ -3,10 +3,8 @@
 import json
 import signal
 import statistics
-import subprocess
 import time
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import pytest
@@ -14,9 +12,10 @@ import pytest
 from streams.log.interface import Position
 from streams.settings import Settings
 from streams.sinks.jsonl import line_of
-from tests.cli.command import COMMAND, Ran, turnstream
+from tests.cli.command import turnstream
 from tests.cli.stores import SECONDS_MAX, Embedded
 from tests.harness import Json
+from tests.sinks.jsonl_place import names, sink, started, until, until_said
 from tests.sinks.scenes import (
     ROLES,
     branched_session,
@@ -37,11 +36,6 @@ def settings(tmp_path: Path) -> Settings:
     return Settings(log=str(tmp_path / "log.db"), trace_share=1.0)
 
 
-def sink(settings: Settings, folder: Path, **variables: str) -> Ran:
-    command = ("sink", "jsonl", "--log", settings.log, "--to", folder, "--once")
-    return turnstream(*command, given=b"", **variables)
-
-
 def rejection(session_id: str) -> Json:
     return {
         "type": "session_ended",
@@ -50,10 +44,6 @@ def rejection(session_id: str) -> Json:
         "accepted": False,
         "reward_pending": False,
     }
-
-
-def names(folder: Path) -> list[str]:
-    return [line["session_id"] for line in dumped(folder)]
 
 
 def test_every_session_is_one_line_with_the_numbers_of_its_samples(
@@ -182,26 +172,6 @@ def test_whatever_the_texts_hold_a_session_is_one_line() -> None:
 # --- crashes and disks ---------------------------------------------------------------------------
 
 
-def started(settings: Settings, folder: Path, **variables: str) -> "subprocess.Popen[bytes]":
-    environment = {
-        "PATH": "/usr/bin:/bin",
-        "PYTHONPATH": str(Path(__file__).parents[2]),
-        "TURNSTREAM_METRICS_PORT": "0",
-    } | variables
-    return subprocess.Popen(
-        [COMMAND, "sink", "jsonl", "--log", settings.log, "--to", folder],
-        env=environment,
-        stderr=subprocess.PIPE,
-    )
-
-
-def until(true: Any, what: str) -> None:
-    end_s = time.monotonic() + SECONDS_MAX
-    while not true():
-        assert time.monotonic() < end_s, what
-        time.sleep(0.02)
-
-
 def test_a_kill_while_files_are_written_leaves_whole_files_and_loses_and_doubles_nothing(
     settings: Settings, tmp_path: Path
 ) -> None:
@@ -274,11 +244,7 @@ def test_a_place_that_cannot_be_written_to_costs_no_session(
     out.rename(aside)
     out.write_text("a file where the folder was", "utf-8")
     put(settings, [trace_named("b"), trace_named("c")])
-    assert process.stderr is not None
-    said = b""
-    while b"still trying" not in said:
-        said = process.stderr.readline()
-        assert said, "it has ended"
+    until_said(process, b"still trying")
     out.unlink()
     aside.rename(out)
     until(lambda: names(out) == ["a", "b", "c"], "not written")
