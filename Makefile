@@ -17,7 +17,7 @@ TRACKIO := .venv/trackio
 # More words for the command of a target, e.g. `make test ARGS="-k tree"`.
 ARGS ?=
 
-.PHONY: help venv demo test test-clients test-train learning screenshot broker check format mutants features chaos chaos-variants chaos-embedded chaos-gateway chaos-all soak bench-core bench-processor bench-embedded bench-environments bench-traces bench-gateway bench-trainer lock wheel clean
+.PHONY: help venv demo test test-clients test-train learning screenshot broker check format mutants features chaos chaos-variants chaos-embedded chaos-gateway chaos-all soak soak-markers bench-core bench-processor bench-embedded bench-environments bench-traces bench-gateway bench-trainer lock wheel clean
 
 help: ## this list
 	@sed -nE 's/^([a-z-]+):[^#]*## (.*)/\1|\2/p' Makefile | while IFS='|' read -r name text; do \
@@ -136,9 +136,16 @@ chaos-all: $(READY) ## agents, gateways, processors, broker and trainer under fa
 	@tools/need-java
 	@$(BIN)/python -m tests.under_fire $(SESSIONS) $(FAULTS) $(SEED) $(ARGS)
 
-soak: $(READY) ## 50,000 small sessions through 3 workers; their memory has to come back
+# How long the agents come, at least 2; what is kept is kept for a tenth of it.
+MINUTES ?= 60
+
+soak: $(READY) ## agents, gateways, processors, trainer and sink for an hour: flat memory, no lag, disk as told (MINUTES, SEED)
 	@tools/need-java
-	@$(BIN)/python -m tests.soak $(ARGS)
+	@$(BIN)/python -m tests.soak $(MINUTES) $(SEED) $(ARGS)
+
+soak-markers: $(READY) ## 50,000 small sessions through 3 workers; their memory has to come back
+	@tools/need-java
+	@$(BIN)/python -m tests.soak.markers $(ARGS)
 
 bench-core: $(READY) ## speed, memory and bytes of the core beside a plain baseline
 	@$(BIN)/python -m benchmarks.core $(ARGS)

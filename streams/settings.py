@@ -60,20 +60,21 @@ class Settings:
     """Copies of every topic; unset: 3, or as many as there are brokers."""
     min_insync: int | None = None
     """Copies that must hold a message before it counts as durable; unset: 2 of 3, else 1."""
-    retention_turns_hours: int = 168
+    retention_turns_hours: float = 168
     """At least hard limit + key lifetime: a session is read back from here. -1: for ever."""
-    retention_samples_hours: int = 168
+    retention_samples_hours: float = 168
     """A trainer that stands still longer than this loses samples."""
-    retention_traces_hours: int = 168
+    retention_traces_hours: float = 168
     """Time the sinks have to fetch a trace."""
-    retention_dead_letters_hours: int = 720
+    retention_dead_letters_hours: float = 720
     """Time to look at a refused event and replay it."""
-    retention_trained_hours: int = 720
+    retention_trained_hours: float = 720
     """Time the records of optimizer steps are kept."""
     expected_turns_per_s: float = 50.0
     """For the disk estimate of `turnstream topics` alone."""
     expected_turn_bytes: int = 20_480
-    """For the disk estimate of `turnstream topics` alone."""
+    """The same: of a turn and its share of what opens, rewards and ends a session, before
+    compression."""
 
     message_bytes_max: int = 8_388_608
     """Of one event, key and value before compression; a larger one is refused at publish."""

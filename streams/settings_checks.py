@@ -51,7 +51,7 @@ def least(name: str) -> float:
         return -math.inf
     if name in _FROM_ZERO:
         return 0
-    return 0.001 if name.endswith("_s") else 1
+    return 0.001 if name.endswith(("_s", "_hours")) else 1
 
 
 def check_words(settings: "Settings") -> None:

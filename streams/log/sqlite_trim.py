@@ -44,7 +44,7 @@ def keeps_ms(topic: str, settings: Settings) -> int | None:
     base = next((name for name in hours if f"{topic}.".startswith(f"{name}.")), None)
     if base is None or hours[base] == FOR_EVER:
         return None
-    return hours[base] * _HOUR_MS
+    return round(hours[base] * _HOUR_MS)
 
 
 def due_topics(connection: sqlite3.Connection, settings: Settings, now_ms: int) -> dict[str, int]:

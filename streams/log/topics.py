@@ -1,4 +1,4 @@
-"""What each topic has to be, what that costs on disk, and whether it is so.
+"""What each topic has to be, and whether it is so.
 
     topic          partitions   kept             key
     turns          16           7 days           session
@@ -20,19 +20,16 @@ and the weights of a run that has not changed them for long.
 from dataclasses import dataclass
 
 from streams.errors import LogError
+from streams.log.disk import HOUR_MS, compacted_segment_ms, disk_bytes, segment_ms
 from streams.settings import FOR_EVER, FRAMING_BYTES, Settings
 
-_HOUR_MS = 3_600_000
-_SEGMENT_SHARE = 8
-_SEGMENT_MS = _HOUR_MS
-"""Of a compacted topic: what is younger is not compacted yet."""
-_TRACE_SHARE_MOST = 0.1
-_DEAD_LETTER_SHARE = 0.01
-_STEP_BYTES_PER_S = 100.0
-_ROW_OVERHEAD = 2.0
-
 _AT_LEAST = {"max.message.bytes", "min.insync.replicas", "retention.ms"}
-_NOT_CHECKED = {"segment.ms", "segment.bytes", "min.cleanable.dirty.ratio"}
+_NOT_CHECKED = {
+    "segment.ms",
+    "segment.bytes",
+    "min.cleanable.dirty.ratio",
+    "delete.retention.ms",
+}
 """Housekeeping: another value costs disk or time, never an entry."""
 
 
@@ -45,7 +42,7 @@ class TopicSpec:
     replication: int
     configs: dict[str, str]
     disk_bytes: float | None
-    """Estimate over all copies, from the expected rate; None: grows without an end."""
+    """The most, over all copies, at the expected rate; None: grows without an end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,49 +58,31 @@ class TopicState:
 def topic_specs(settings: Settings, brokers: int) -> list[TopicSpec]:
     """Every topic, for a cluster of so many brokers."""
     copies = settings.replication or min(3, brokers)
-    rate = settings.expected_turns_per_s * settings.expected_turn_bytes
-    traces = min(_TRACE_SHARE_MOST, settings.trace_share * 2)
-    many = settings.partitions
+    many, cost = settings.partitions, disk_bytes(settings)
     kept = [
-        (settings.turns_topic, many, settings.retention_turns_hours, rate),
-        (settings.samples_topic, many, settings.retention_samples_hours, rate),
-        (settings.traces_topic, many, settings.retention_traces_hours, rate * traces),
-        (
-            settings.dead_letters_topic,
-            many,
-            settings.retention_dead_letters_hours,
-            rate * _DEAD_LETTER_SHARE,
-        ),
-        (settings.trained_topic, 1, settings.retention_trained_hours, _STEP_BYTES_PER_S),
+        (settings.turns_topic, many, settings.retention_turns_hours),
+        (settings.samples_topic, many, settings.retention_samples_hours),
+        (settings.traces_topic, many, settings.retention_traces_hours),
+        (settings.dead_letters_topic, many, settings.retention_dead_letters_hours),
+        (settings.trained_topic, 1, settings.retention_trained_hours),
     ]
-    specs = [
+    planned = [
+        (name, partitions, _kept(settings, copies, hours, event=name == settings.turns_topic))
+        for name, partitions, hours in kept
+    ]
+    planned += [
+        (name, partitions, _compacted(settings, copies))
+        for name, partitions in ((settings.control_topic, 1), (settings.changelog_topic, many))
+    ]
+    return [
         TopicSpec(
             name=name,
             partitions=partitions,
             replication=copies,
-            configs=_kept(settings, copies, hours, event=name == settings.turns_topic),
-            disk_bytes=None if hours == FOR_EVER else hours * 3600 * per_s * copies,
+            configs=configs,
+            disk_bytes=None if (each := cost[name]) is None else each * copies,
         )
-        for name, partitions, hours, per_s in kept
-    ]
-    # Rows live as long as their session, at most until it expires; then they are compacted.
-    rows = rate * min(settings.idle_limit_s, settings.hard_limit_s) * _ROW_OVERHEAD
-    compacted = [
-        (settings.control_topic, 1, _STEP_BYTES_PER_S * _SEGMENT_MS / 1000),
-        (settings.changelog_topic, many, rows),
-    ]
-    return [
-        *specs,
-        *(
-            TopicSpec(
-                name=name,
-                partitions=partitions,
-                replication=copies,
-                configs=_compacted(settings, copies),
-                disk_bytes=size_bytes * copies,
-            )
-            for name, partitions, size_bytes in compacted
-        ),
+        for name, partitions, configs in planned
     ]
 
 
@@ -114,7 +93,7 @@ def retention_problem(settings: Settings) -> str | None:
     if hours == FOR_EVER or hours * 3600 >= needed_s:
         return None
     return (
-        f"TURNSTREAM_RETENTION_TURNS_HOURS={hours} is shorter than hard limit + key lifetime "
+        f"TURNSTREAM_RETENTION_TURNS_HOURS={hours:g} is shorter than hard limit + key lifetime "
         f"({needed_s / 3600:g} hours): the turns of a living session would be deleted"
     )
 
@@ -171,23 +150,24 @@ def _shared(settings: Settings, copies: int, *, event: bool) -> dict[str, str]:
     }
 
 
-def _kept(settings: Settings, copies: int, hours: int, *, event: bool) -> dict[str, str]:
-    ms = FOR_EVER if hours == FOR_EVER else hours * _HOUR_MS
-    # Only whole segments are deleted, so one is closed before an eighth of the time is over.
-    segment_ms = _HOUR_MS * 24 if ms == FOR_EVER else max(_HOUR_MS, ms // _SEGMENT_SHARE)
+def _kept(settings: Settings, copies: int, hours: float, *, event: bool) -> dict[str, str]:
+    ms = FOR_EVER if hours == FOR_EVER else round(hours * HOUR_MS)
     return _shared(settings, copies, event=event) | {
         "cleanup.policy": "delete",
         "retention.ms": str(ms),
         "retention.bytes": "-1",
-        "segment.ms": str(segment_ms),
+        "segment.ms": str(segment_ms(hours)),
     }
 
 
 def _compacted(settings: Settings, copies: int) -> dict[str, str]:
     # The newest segment is never compacted: a small one keeps recovery short.
+    young_ms = compacted_segment_ms(settings)
     return _shared(settings, copies, event=False) | {
         "cleanup.policy": "compact",
         "segment.bytes": str(128 << 20),
-        "segment.ms": str(_SEGMENT_MS),
+        "segment.ms": str(young_ms),
         "min.cleanable.dirty.ratio": "0.2",
+        # Time for whoever reads a table from its beginning to meet what was removed meanwhile.
+        "delete.retention.ms": str(young_ms),
     }

@@ -53,6 +53,10 @@ class Worker:
         return self.folder / "worker.log"
 
     @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    @property
     def alive(self) -> bool:
         return self._process.poll() is None
 

@@ -44,6 +44,7 @@ class Engine:
 
     url: str
     journal: Path
+    pid: int
 
     def sampled(self, session_id: str) -> Counter[Generated]:
         """What it says it gave in a session; generations that nobody waited for are in it too."""
@@ -67,14 +68,15 @@ class Engine:
 
 
 @contextlib.contextmanager
-def engine(folder: Path, script: Script) -> Iterator[Engine]:
-    """One that plays the script."""
+def engine(folder: Path, script: Script, *, journal_keep: int | None = None) -> Iterator[Engine]:
+    """One that plays the script; with `journal_keep` it writes no journal and forgets the rest."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "script.json").write_bytes(msgspec.json.encode(script))
     journal = folder / "journal.jsonl"
     command = [sys.executable, "-m", "streams.adapters.engines.scripted"]
-    options = {"script": folder / "script.json", "journal": journal}
-    for name, value in {**options, "tokenizer": tokenizer_folder()}.items():
+    kept = {"journal": journal} if journal_keep is None else {"journal-keep": journal_keep}
+    options = {"script": folder / "script.json", "tokenizer": tokenizer_folder()}
+    for name, value in {**options, **kept}.items():
         command += [f"--{name}", str(value)]
     with (folder / "engine.log").open("wb") as said:
         process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=said)
@@ -82,7 +84,7 @@ def engine(folder: Path, script: Script) -> Iterator[Engine]:
         assert process.stdout is not None
         url = process.stdout.readline().decode().strip()
         assert url.startswith("http://"), (folder / "engine.log").read_text()
-        yield Engine(url, journal)
+        yield Engine(url, journal, process.pid)
     finally:
         process.kill()
         process.wait(10)

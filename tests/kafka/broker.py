@@ -94,6 +94,8 @@ class Broker:
         self._copies = 1
         self.properties: list[str] = []
         """Further lines of `server.properties`; they win over ours."""
+        self.java_options: list[str] = []
+        """Further options of Java; they win over ours."""
         self._heap_mb = heap_mb
         self._archive_to: Path | None = None
         self._process: subprocess.Popen[bytes] | None = None
@@ -161,6 +163,7 @@ class Broker:
             self._process = subprocess.Popen(
                 [
                     *java_command(jars, self._heap_mb, self._archive_to),
+                    *self.java_options,
                     "kafka.Kafka",
                     str(properties),
                 ],

@@ -61,7 +61,7 @@ def test_topics_are_created_once_and_then_found_right(bare_settings: Settings) -
         bare_settings.changelog_topic,
     ]
     # 50 turns a second of 20,480 bytes for a week, one copy.
-    assert " ".join(rows[1][:-1]) == f"{bare_settings.turns_topic} 4 1 1 7 days 619 GB"
+    assert " ".join(rows[1][:-1]) == f"{bare_settings.turns_topic} 4 1 1 7 days 697 GB"
     assert "1 broker; disk is an estimate at 50 turns/s of 20480 bytes" in created.out
 
     again = turnstream("topics")

@@ -38,8 +38,8 @@ REFUSED = {
     "no time at all": ({"PUBLISH_TIMEOUT_S": "0"}, "PUBLISH_TIMEOUT_S=0.0: give a number"),
     "a time without end": ({"REQUEST_TIMEOUT_S": "inf"}, "REQUEST_TIMEOUT_S=inf: give a number"),
     "no number": ({"REQUEST_TIMEOUT_S": "nan"}, "REQUEST_TIMEOUT_S=nan: give a number"),
-    "nothing kept": ({"RETENTION_TURNS_HOURS": "0"}, "RETENTION_TURNS_HOURS=0: give a number"),
-    "less than nothing": ({"RETENTION_TURNS_HOURS": "-2"}, "RETENTION_TURNS_HOURS=-2: give"),
+    "nothing kept": ({"RETENTION_TURNS_HOURS": "0"}, "RETENTION_TURNS_HOURS=0.0: give a number"),
+    "less than nothing": ({"RETENTION_TURNS_HOURS": "-2"}, "RETENTION_TURNS_HOURS=-2.0: give"),
     "neither yes nor no": (
         {"GATEWAY_ROUTED_EXPERTS": "maybe"},
         "GATEWAY_ROUTED_EXPERTS=maybe: give true or false",

@@ -49,13 +49,6 @@ def test_what_holds_an_event_takes_larger_messages_than_the_turns() -> None:
     assert min(sizes.values()) > turns + 60_000
 
 
-def test_the_disk_estimate_counts_every_copy_over_the_whole_time() -> None:
-    rate = {"expected_turns_per_s": 10.0, "expected_turn_bytes": 1000}
-    found = specs(3, retention_turns_hours=48, **rate)
-    assert found["turnstream.turns"].disk_bytes == 10 * 1000 * 48 * 3600 * 3
-    assert specs(3, retention_turns_hours=-1)["turnstream.turns"].disk_bytes is None
-
-
 @pytest.mark.parametrize(("hours", "good"), [(48, True), (47, False), (-1, True), (168, True)])
 def test_turns_are_kept_as_long_as_a_session_may_need_them(hours: int, good: bool) -> None:
     settings = Settings(retention_turns_hours=hours)

@@ -1,1 +1,1 @@
-"""Soak: many small sessions through real workers, and what they still hold afterwards."""
+"""Soak: the whole path for an hour; and many small sessions, and what workers hold of them."""

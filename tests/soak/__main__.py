@@ -1,4 +1,4 @@
-"""`python -m tests.soak SESSIONS`."""
+"""`python -m tests.soak MINUTES SEED`."""
 
 from tests.soak.run import main
 

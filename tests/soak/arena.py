@@ -135,7 +135,7 @@ class Arena:
         """Everything in the samples topic."""
         came = Came(Counter(), Counter(), Counter(), 0)
         revisions = 0
-        async for entry in self._everything(self.settings.samples_topic):
+        async for entry in self.everything(self.settings.samples_topic):
             record = codec.from_msgpack(entry.value or b"")
             match record:
                 case SessionClosed():
@@ -147,7 +147,7 @@ class Arena:
                     revisions += 1
         return came._replace(revisions=revisions)
 
-    async def _everything(self, topic: str) -> AsyncIterator[Entry]:
+    async def everything(self, topic: str) -> AsyncIterator[Entry]:
         ends = await self.log.end_positions(topic)
         reader = await self.log.read(topic, await self.log.start_positions(topic))
         try:

@@ -48,6 +48,10 @@ class Worker:
                 stderr=subprocess.STDOUT,
             )
 
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
     def text(self) -> str:
         return (self._folder / "worker.log").read_text("utf-8", errors="replace")
 

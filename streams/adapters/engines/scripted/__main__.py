@@ -17,6 +17,7 @@ from streams.adapters.engines.scripted.script import DEMO, BadScript, read_scrip
 from streams.adapters.engines.scripted.server import application
 from streams.errors import TurnstreamError
 
+HOST = "127.0.0.1"
 SHUTDOWN_S = 1.0
 
 
@@ -24,10 +25,14 @@ SHUTDOWN_S = 1.0
 @click.option("--script", type=click.Path(path_type=Path), help="JSON file; without it, the demo.")
 @click.option("--tokenizer", type=click.Path(path_type=Path), help="tokenizer.json or its folder.")
 @click.option("--journal", type=click.Path(path_type=Path), help="File for a line a generation.")
-@click.option("--host", default="127.0.0.1", show_default=True)
+@click.option("--journal-keep", type=int, help="Generations kept in memory; without it, all.")
 @click.option("--port", default=0, show_default=True, help="0: any that is free.")
 def main(
-    script: Path | None, tokenizer: Path | None, journal: Path | None, host: str, port: int
+    script: Path | None,
+    tokenizer: Path | None,
+    journal: Path | None,
+    journal_keep: int | None,
+    port: int,
 ) -> None:
     """Answer generation requests from a script."""
     try:
@@ -35,8 +40,9 @@ def main(
             read_script(script) if script else DEMO,
             _loaded(tokenizer) if tokenizer else None,
             journal_path=journal,
+            journal_keep=journal_keep,
         )
-        asyncio.run(_serve(engine, host, port))
+        asyncio.run(_serve(engine, port))
     except (TurnstreamError, OSError) as error:
         click.echo(f"scripted engine: {error}", err=True)
         sys.exit(1)
@@ -50,7 +56,7 @@ def _loaded(path: Path) -> Tokenizer:
         raise BadScript(f"{file}: not a tokenizer: {error}") from error
 
 
-async def _serve(engine: ScriptedEngine, host: str, port: int) -> None:
+async def _serve(engine: ScriptedEngine, port: int) -> None:
     # A client that goes away ends its request at once, not at the next token.
     runner = web.AppRunner(
         application(engine),
@@ -59,12 +65,12 @@ async def _serve(engine: ScriptedEngine, host: str, port: int) -> None:
         shutdown_timeout=SHUTDOWN_S,
     )
     await runner.setup()
-    site = web.TCPSite(runner, host, port)
+    site = web.TCPSite(runner, HOST, port)
     await site.start()
     stop = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
-    print(f"http://{host}:{runner.addresses[0][1]}", flush=True)
+    print(f"http://{HOST}:{runner.addresses[0][1]}", flush=True)
     await stop.wait()
     await engine.close()
     await runner.cleanup()
