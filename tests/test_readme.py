@@ -19,6 +19,11 @@ def test_every_command_it_names_is_there_and_every_command_is_named() -> None:
     assert set(re.findall(r"`turnstream ([a-z-]+)", README)) == set(COMMANDS)
 
 
+def test_it_says_where_the_command_is_before_it_is_used() -> None:
+    told, used = README.index("export PATH=$PWD/.venv/bin:$PATH"), README.index("\nturnstream ")
+    assert told < used
+
+
 def test_every_target_it_names_is_there() -> None:
     targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
     assert set(re.findall(r"make ([a-z]+(?:-[a-z]+)?)(?=[`\s])", README)) <= targets
