@@ -19,7 +19,8 @@ from typing import Any
 
 _CHAIN_MAX = 100
 _NAMES_SHOWN = 5
-_PLAIN_NAME = re.compile(r"[\w.:-]{1,80}")
+_PLAIN_NAME = re.compile(r"[\w.:-]{1,80}( \(\w{1,80}\))?")
+"""With the function in brackets, as Python names threads."""
 _NEXT = ("cr_await", "ag_await", "gi_yieldfrom")
 _FRAME = ("cr_frame", "ag_frame", "gi_frame")
 
@@ -34,7 +35,7 @@ def tasks_as_text(loop: asyncio.AbstractEventLoop | None) -> str:
         alike.setdefault("\n".join(f"  {line}" for line in chain(task)), []).append(_name(task))
     # A rare chain is more telling than the one in which a hundred calls wait.
     groups = [f"{_titled(names)}\n{text}" for text, names in sorted(alike.items(), key=_rareness)]
-    names = {thread.ident: thread.name for thread in threading.enumerate()}
+    names = {thread.ident: _told(thread.name) for thread in threading.enumerate()}
     threads = [
         f"thread {names.get(ident, '?')}\n" + "\n".join(f"  {line}" for line in _stack(frame))
         for ident, frame in frames.items()
@@ -100,8 +101,11 @@ def _loops_in(frames: Any) -> Iterator[asyncio.AbstractEventLoop]:
 
 
 def _name(task: "asyncio.Task[Any]") -> str:
-    """Its name; some libraries take what they print of a coroutine for one."""
-    name = task.get_name()
+    return _told(task.get_name())
+
+
+def _told(name: str) -> str:
+    """A name; some libraries take what they print of a coroutine for one."""
     return name if _PLAIN_NAME.fullmatch(name) else "unnamed"
 
 

@@ -86,9 +86,18 @@ async def test_a_task_that_waits_for_tasks_names_them() -> None:
 async def test_values_are_not_written() -> None:
     gate = asyncio.get_running_loop().create_future()
     (digging,) = await started(dig(SECRET, gate))
+    over = threading.Event()
+    threads = [
+        threading.Thread(target=over.wait, name=name, daemon=True) for name in (SECRET, None)
+    ]
+    for thread in threads:
+        thread.start()
     text = tasks_as_text(asyncio.get_running_loop())
     assert " dig\n" in text
+    assert "thread unnamed\n" in text
+    assert f"thread {threads[1].name}\n" in text
     assert not [word for word in ("patient", "Ada", SECRET) if word in text]
+    over.set()
     gate.set_result(None)
     await digging
 

@@ -76,7 +76,9 @@ class RecordedAsync:
         handed = self.recording.begin()
         with self.recording.running("reset"):
             result = await self._in_time("reset", self.env.reset(*args, **words))
-        self.recording.first(of_reset(result))
+        answer = self.recording.read(of_reset, result)
+        if answer is not None:
+            self.recording.first(answer)
         await settled(self.recording, handed)
         return result
 
@@ -84,7 +86,9 @@ class RecordedAsync:
         """One step, recorded before it returns."""
         with self.recording.running("step"):
             result = await self._in_time("step", self.env.step(action, **words))
-        answer = of_step(result)
+        answer = self.recording.read(of_step, result)
+        if answer is None:
+            return result
         if answer.kind == "first":  # it began another episode by itself
             handed = self.recording.begin()
             self.recording.first(answer)
@@ -160,7 +164,12 @@ class RecordedAsync:
         judging, episode = recording.options.judging, recording.episode
         if judging is None or episode is None or not episode.is_ours:
             return recording.end(status)
-        return recording.judged(status, await judging.judge(episode.case(status)))
+        try:
+            verdict = await judging.judge(episode.case(status))
+        except asyncio.CancelledError as error:
+            recording.cancelled(error)
+            raise
+        return recording.judged(status, verdict)
 
     async def _in_time(self, what: str, call: Awaitable[Any]) -> Any:
         limit_s = self.recording.time_left_s()

@@ -98,7 +98,9 @@ def reset(recording: Recording, call: Callable[[], T], read: Callable[[Any], Ans
     handed = recording.begin()
     with recording.running("reset"):
         result = call()
-    recording.first(read(result))
+    answer = recording.read(read, result)
+    if answer is not None:
+        recording.first(answer)
     settled(recording, handed)
     return result
 
@@ -109,7 +111,9 @@ def step(
     """Step an environment; its result."""
     with recording.running("step"):
         result = call()
-    answer = read(result)
+    answer = recording.read(read, result)
+    if answer is None:
+        return result
     if answer.kind == "first":  # it began another episode by itself
         handed = recording.begin()
         recording.first(answer)

@@ -94,6 +94,17 @@ class Recording:
         finally:
             _CURRENT.reset(token)
 
+    def read(self, reader: Callable[[Any], Answer], result: Any) -> Answer | None:
+        """What the environment gave; None if that is of no protocol, and only counted."""
+        try:
+            return reader(result)
+        except Exception as error:
+            if self._lenient:
+                self._count("unrecorded_steps")
+                return None
+            self._fail(error, "error", "environment")
+            raise
+
     def first(self, answer: Answer) -> None:
         """What the reset gave."""
         self._try("unrecorded_steps", lambda episode: episode.first(answer))

@@ -105,7 +105,13 @@ def of_step(result: Any) -> Answer:
 
 
 def of_gymnasium(result: Sequence[Any]) -> Answer:
-    """Five values; one that is terminal exactly at its limit came to its own end."""
+    """Five values; one that is terminal exactly at its limit came to its own end.
+
+    Raises:
+        Unreadable: they are more or fewer, as those of the older gym.
+    """
+    if len(result) != _STEP:
+        raise Unreadable(f"a step gave {len(result)} values, where gymnasium's gives {_STEP}")
     observation, reward, terminated, truncated, info = result
     status: EndStatus | None = "completed" if terminated else "truncated" if truncated else None
     kind: Kind = "mid" if status is None else "last"

@@ -29,7 +29,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from schemas.events import EndReason, EndStatus
-from schemas.finite import finite_terms
+from schemas.finite import NOT_FINITE, finite_terms
 from streams.core.content import Message
 from streams.core.plain_values import plain
 
@@ -90,12 +90,16 @@ class Judging:
         """Nobody is asked yet.
 
         Raises:
-            ValueError: no judger, two of one name, or no time.
+            ValueError: no judger, two of one name, one with a name that is taken, or no time.
         """
         self.judgers = [one if isinstance(one, Named) else Named(one) for one in judgers]
         names = [one.name for one in self.judgers]
         if not names or len(set(names)) < len(names):
             raise ValueError(f"judgers {names}: give at least one, each with a name of its own")
+        taken = {"score", NOT_FINITE} & set(names)
+        if taken and len(names) > 1:
+            said = f"{', '.join(sorted(taken))}: beside others a judger cannot have this name"
+            raise ValueError(f"{said}, under which the reward has its own; give it another")
         if not (math.isfinite(timeout_s) and timeout_s > 0):
             raise ValueError(f"timeout_s={timeout_s!r}: give seconds above 0")
         self.timeout_s = timeout_s
@@ -117,7 +121,7 @@ class Judging:
         try:
             async with asyncio.timeout(self.timeout_s) as limit:
                 answer = await _asked(named.judger, own)
-        except Exception as error:
+        except (Exception, SystemExit) as error:  # graders exit; it ends nothing but their answer
             if isinstance(error, TimeoutError) and limit.expired():
                 said = f"{named.name} gave no answer in {self.timeout_s:g} s"
                 return _wrong("timeout", type(error).__name__, said, retryable=True)

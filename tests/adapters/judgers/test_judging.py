@@ -64,6 +64,10 @@ def exits(case: Case) -> float:
     raise SystemExit(3)
 
 
+async def exits_awaited(case: Case) -> float:
+    raise SystemExit(3)
+
+
 def hangs(case: Case) -> float:
     time.sleep(1.0)
     return 1.0
@@ -107,6 +111,7 @@ def test_a_score_is_a_reward_with_everything_beside_it(
 BAD: dict[str, tuple[Any, str, str, bool]] = {
     "a raise": (raises, "raised", "ground truth", False),
     "an exit": (exits, "raised", "SystemExit(3)", False),
+    "an exit, awaited": (exits_awaited, "raised", "exits_awaited: 3", False),
     "no time": (hangs, "timeout", "gave no answer in 0.2 s", True),
     "no time, awaited": (hangs_awaited, "timeout", "gave no answer in 0.2 s", True),
     "no score": (lambda _: {"points": 7}, "bad_answer", "mapping with `score`", False),
@@ -175,6 +180,9 @@ def test_a_judging_without_sense_is_refused() -> None:
     for judgers in ((), (exact, exact)):
         with pytest.raises(ValueError, match="each with a name of its own"):
             Judging(*judgers)
+    with pytest.raises(ValueError, match="score: beside others a judger cannot have this name"):
+        Judging(exact, Named(awaited, "score"))
+    assert verdict_of(Named(exact, "score")).reward == {"score": 1.0}
     with pytest.raises(ValueError, match="give seconds above 0"):
         Judging(exact, timeout_s=0)
 
