@@ -26,7 +26,7 @@ def doctor(*arguments: str | Path, **variables: str) -> Ran:
         env={**os.environ, **ports, **variables},
         capture_output=True,
         text=True,
-        timeout=SECONDS_MAX,
+        timeout=3 * SECONDS_MAX,  # it waits for engines that are slow on purpose
         check=False,
     )
     return Ran(run.returncode, run.stdout, run.stderr)

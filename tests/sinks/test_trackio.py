@@ -5,6 +5,8 @@ import shutil
 import signal
 import subprocess
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -163,13 +165,18 @@ def test_values_that_trackio_cannot_hold_cost_nobody_anything(tmp_path: Path) ->
 # --- a process that runs on ----------------------------------------------------------------------
 
 
-def started(settings: Settings, folder: Path, **others: str) -> "subprocess.Popen[str]":
-    return subprocess.Popen(
+@contextmanager
+def started(settings: Settings, folder: Path, **others: str) -> "Iterator[subprocess.Popen[str]]":
+    with subprocess.Popen(
         [COMMAND, "sink", "trackio", "--log", settings.log, "--traces", "100"],
         env={"PATH": "/usr/bin:/bin", **variables(folder, **others)},
         stderr=subprocess.PIPE,
         text=True,
-    )
+    ) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
 
 
 def until(true: Any, process: "subprocess.Popen[str]") -> None:
@@ -190,16 +197,14 @@ def ended(process: "subprocess.Popen[str]") -> str:
 def test_a_kill_costs_at_most_what_was_on_its_way_and_sigterm_nothing(tmp_path: Path) -> None:
     settings, folder = in_file(tmp_path), tmp_path / "tio"
     put(settings, [trace_named(f"a{n}", step=1) for n in range(4)])
-    process = started(settings, folder, TURNSTREAM_SINK_TRACKIO_HOLD_S="0.2")
-    until(lambda: len(shown(folder)) == 4, process)
-    process.kill()
-    process.communicate()
+    with started(settings, folder, TURNSTREAM_SINK_TRACKIO_HOLD_S="0.2") as process:
+        until(lambda: len(shown(folder)) == 4, process)
     put(settings, [trace_named(f"b{n}", step=2) for n in range(4)])
     # Held for an hour: what makes it write is the signal.
-    process = started(settings, folder, TURNSTREAM_SINK_TRACKIO_HOLD_S="3600")
-    until(lambda: process.stderr is not None and "health" in process.stderr.readline(), process)
-    put(settings, [trace_named("last", step=2)])
-    assert "written 5" in ended(process)
+    with started(settings, folder, TURNSTREAM_SINK_TRACKIO_HOLD_S="3600") as process:
+        until(lambda: process.stderr is not None and "health" in process.stderr.readline(), process)
+        put(settings, [trace_named("last", step=2)])
+        assert "written 5" in ended(process)
     assert [name for _, name, _ in shown(folder)] == [
         *("a0", "a1", "a2", "a3", "b0", "b1", "b2", "b3", "last")
     ]

@@ -74,8 +74,10 @@ def rows(folder: Path, question: str) -> list[tuple[Any, ...]]:
 
 
 def shown(folder: Path) -> list[tuple[str, str, int | None]]:
-    """Key, session and branch of every trace, sorted."""
+    """Key, session and branch of every trace, sorted; none while trackio makes its database."""
     if not (folder / f"{PROJECT}.db").exists():
+        return []
+    if not rows(folder, "SELECT 1 FROM sqlite_master WHERE name = 'traces'"):
         return []
     found = rows(folder, "SELECT key, metadata FROM traces")
     told = [(key, json.loads(metadata)) for key, metadata in found]
