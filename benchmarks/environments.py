@@ -24,10 +24,11 @@ from dm_env import TimeStep, restart, termination, transition
 from streams.adapters.environments import NULL, Null, Recorder, recorded
 from streams.settings import Settings
 
-STEPS = 50_000
-RUNS = 12
-RECORDED_SHARE = 50
-"""Of the steps, one in so many is taken where something is recorded: a step costs far more then."""
+STEPS = 500
+RUNS = 600
+"""Many short ones: some fall between two disturbances."""
+RECORDED_STEPS = 1000
+"""Where something is recorded a step costs far more."""
 
 
 class Counting:
@@ -114,8 +115,7 @@ def main() -> None:
             with tempfile.TemporaryDirectory() as folder:
                 settings = Settings(log=str(Path(folder) / "log.db"))
                 with Recorder(settings, lenient=mode == "lenient", queue_max=1_000_000) as recorder:
-                    few = max(1, steps // RECORDED_SHARE)
-                    alone, with_it = least(make, play, recorder, 2, few)
+                    alone, with_it = least(make, play, recorder, 2, RECORDED_STEPS)
             more = f"+{with_it - alone:.0f} us"
             print(row.format(name, mode, f"{alone:.3f}", f"{with_it:.3f}", more))
 
