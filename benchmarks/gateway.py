@@ -44,7 +44,7 @@ from benchmarks.gateway_mock import CHAT, Said
 from benchmarks.gateway_prompts import SIZES, costs_by_size
 from benchmarks.gateway_script import Script, Shape, write
 from benchmarks.peers import environment
-from streams.adapters.gateway.rendering import Renderer
+from streams.adapters.gateway.rendering.renderer import Renderer
 from streams.settings import Settings
 from tests.drift import qwen3
 

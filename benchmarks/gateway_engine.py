@@ -93,8 +93,8 @@ class MockEngine:
     async def abort(self, request_id: str) -> None:
         """Nothing to stop: an answer is there at once."""
 
-    async def ready(self) -> bool:
-        return True
+    async def require_ready(self) -> None:
+        """It always is."""
 
     async def close(self) -> None:
         await self._session.close()

@@ -17,10 +17,10 @@ from typing import Any
 from benchmarks.gateway_script import ORDINARY, Shape, Writer, body, echo, result, tools
 from streams.adapters.dialects import openai_chat
 from streams.adapters.dialects.calls import Message
-from streams.adapters.gateway.history import History
-from streams.adapters.gateway.prompts import build
-from streams.adapters.gateway.rendering import Renderer
-from tests.adapters.gateway.prompt_setting import turn_event
+from streams.adapters.gateway.history.recorded import History
+from streams.adapters.gateway.prompts.building import build
+from streams.adapters.gateway.rendering.renderer import Renderer
+from tests.adapters.gateway.prompts.prompt_setting import turn_event
 from tests.drift.qwen3 import Qwen3
 
 SIZES = (4_000, 32_000, 128_000)

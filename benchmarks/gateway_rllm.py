@@ -12,7 +12,6 @@ Invariant: this module needs the standard library alone, until it is the child.
 import asyncio
 import importlib
 import json
-import socket
 import sys
 import time
 import urllib.request
@@ -20,10 +19,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from benchmarks.gateway_child import serve_until_told
+from benchmarks.peer_app import served
 
 PATH = "/sessions/{session}/v1/chat/completions"
 STORED_S_MAX = 120.0
-_START_S_MAX = 30.0
 
 
 def wait_until_stored(port: int, sessions: Sequence[str], turns: int) -> None:
@@ -54,19 +53,11 @@ def _asked(port: int, path: str) -> Any:
 async def main() -> None:
     """The child."""
     worker, store = sys.argv[1:]
-    uvicorn: Any = importlib.import_module("uvicorn")
     server_module: Any = importlib.import_module("rllm_model_gateway.server")
     models: Any = importlib.import_module("rllm_model_gateway.models")
     app = server_module.create_app(models.GatewayConfig(workers=[{"url": worker}], db_path=store))
-    listening = socket.create_server(("127.0.0.1", 0))
-    server = uvicorn.Server(uvicorn.Config(app, log_level="warning", access_log=False))
-    serving = asyncio.create_task(server.serve(sockets=[listening]))
-    async with asyncio.timeout(_START_S_MAX):
-        while not server.started:  # noqa: ASYNC110  # it has no event for it
-            await asyncio.sleep(0.01)
-    await serve_until_told(listening.getsockname()[1])
-    server.should_exit = True
-    await serving
+    async with served(app) as port:
+        await serve_until_told(port)
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ import uvloop
 
 from benchmarks.gateway_child import serve_until_told
 from benchmarks.gateway_engine import MockEngine
-from streams.adapters.gateway.rendering import Renderer
+from streams.adapters.gateway.rendering.renderer import Renderer
 from streams.adapters.gateway.server import Gateway
 from streams.cli.serving import spare_what_is_loaded
 from streams.log.sqlite import SqliteLog

@@ -14,36 +14,26 @@ import contextlib
 import http.client
 import importlib
 import json
-import socket
 import sys
 import time
 from typing import Any
 
 import numpy as np
 
+from benchmarks.child import tell
+from benchmarks.peer_app import served
 from benchmarks.trainer_child import serve
 from benchmarks.trainer_load import BATCH, GROUP, Seen, content, groups
 
 _POLL_S = 0.02
 _ANSWER_S_MAX = 120.0
-_START_S_MAX = 30.0
 
 
 async def store() -> None:
     """Until stdin ends."""
-    uvicorn: Any = importlib.import_module("uvicorn")
-    app = importlib.import_module("atroposlib.api.server").app
-    listening = socket.create_server(("127.0.0.1", 0))
-    server = uvicorn.Server(uvicorn.Config(app, log_level="warning", access_log=False))
-    serving = asyncio.create_task(server.serve(sockets=[listening]))
-    async with asyncio.timeout(_START_S_MAX):
-        while not server.started:  # noqa: ASYNC110  # it has no event for it
-            await asyncio.sleep(0.01)
-    sys.stdout.write(json.dumps({"address": str(listening.getsockname()[1])}) + "\n")
-    sys.stdout.flush()
-    await asyncio.get_running_loop().run_in_executor(None, sys.stdin.read)
-    server.should_exit = True
-    await serving
+    async with served(importlib.import_module("atroposlib.api.server").app) as port:
+        tell({"address": str(port)})
+        await asyncio.get_running_loop().run_in_executor(None, sys.stdin.read)
 
 
 class Client:

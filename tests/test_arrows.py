@@ -4,7 +4,8 @@
 
 Arrows point inward, the five shells do not know each other, and `core` and `adapters.dialects`
 are pure: what they compute depends on their arguments alone. The imports are read from the
-source, so an import inside a function or behind a condition counts like any other.
+source, so an import inside a function or behind a condition counts like any other. Inside the
+gateway a call walks through the rooms in one order, and each imports only those before it.
 """
 
 import ast
@@ -37,7 +38,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "streams.settings_checks": PURE | {"streams.settings"},
     "streams.core": PURE,
     "streams.log": INNER - {"streams.operations"},
-    "streams.operations": {"streams.settings"},
+    "streams.operations": {"streams.errors", "streams.settings"},
     "streams.adapters": INNER | {"streams.adapters.dialects"},
     "streams.adapters.dialects": PURE,
     "streams.processor": INNER,
@@ -46,6 +47,12 @@ MAY_IMPORT: dict[str, set[str]] = {
     "streams.viewer": INNER,
     "streams.cli": INNER | SHELLS | {"streams.settings_checks"},
 }
+
+GATEWAY = "streams.adapters.gateway."
+GATEWAY_ORDER = [
+    *("metrics", "following", "access", "history", "rendering", "answers", "prompts"),
+    *("sessions", "sampling", "publishing", "parts", "prompting", "turns", "api", "server"),
+]
 
 PURE_ROOMS = {"streams.core", "streams.adapters.dialects"}
 PURE_PACKAGES = {"numpy", "msgspec", "msgpack"}
@@ -86,7 +93,8 @@ def complaint(here: str, room: str, name: str) -> str | None:
         return "is relative"
     if target is not None:
         allowed = target == room or target in MAY_IMPORT[room]
-        return None if allowed else f"breaks the arrows: {room} -> {target}"
+        wrong = not allowed or out_of_order(here, name)
+        return f"breaks the arrows: {room} -> {target}" if wrong else None
     if package == "streams":
         return "is in no room"
     if room in PURE_ROOMS:
@@ -95,6 +103,16 @@ def complaint(here: str, room: str, name: str) -> str | None:
     if package == "faust" and not here.startswith("streams.processor.faust"):
         return "belongs to streams/processor/faust*.py alone"
     return None
+
+
+def out_of_order(here: str, name: str) -> bool:
+    """Whether a module of the gateway imports a room that comes after its own."""
+    if not (here.startswith(GATEWAY) and name.startswith(GATEWAY)):
+        return False
+    own, other = (
+        GATEWAY_ORDER.index(one.removeprefix(GATEWAY).partition(".")[0]) for one in (here, name)
+    )
+    return other > own
 
 
 def wrong_imports(here: str, source: str) -> list[str]:
@@ -136,7 +154,15 @@ WRONG = {
     "nothing reaches outward to the commands": ("streams.log", "from streams.cli import main"),
     "dialects know no gateway": (
         "streams.adapters.dialects.anthropic",
-        "from streams.adapters.gateway import keys",
+        "from streams.adapters.gateway.access import keys",
+    ),
+    "a prompt knows nothing of the call it is for": (
+        "streams.adapters.gateway.prompts.building",
+        "from streams.adapters.gateway.turns import RunningTurn",
+    ),
+    "what is recorded knows no template": (
+        "streams.adapters.gateway.history.tree",
+        "from streams.adapters.gateway.rendering import encoding",
     ),
     "core has no clock": ("streams.core.session", "import time"),
     "core has no event loop": ("streams.core.session", "from asyncio import sleep"),
@@ -168,8 +194,12 @@ RIGHT = {
     "faust's neighbours": ("streams.processor.faust_recovery", "from faust import types"),
     "a shell reaches inward": ("streams.trainer.batches", "from streams.log import kafka"),
     "the gateway uses dialects": (
-        "streams.adapters.gateway.app",
+        "streams.adapters.gateway.api.app",
         "from streams.adapters.dialects import anthropic",
+    ),
+    "a prompt is rendered": (
+        "streams.adapters.gateway.prompts.building",
+        "from streams.adapters.gateway.rendering import encoding",
     ),
     "the commands wire everything": ("streams.cli.main", "from streams.viewer import page"),
 }

@@ -12,9 +12,9 @@ from pathlib import Path
 import click
 
 from streams.adapters.engines.interface import Engine
-from streams.adapters.gateway.keys import KeyRing
-from streams.adapters.gateway.rendering import Renderer
-from streams.adapters.gateway.secret import Secrets
+from streams.adapters.gateway.access.keys import KeyRing
+from streams.adapters.gateway.access.secret import Secrets
+from streams.adapters.gateway.rendering.renderer import Renderer
 from streams.adapters.gateway.server import Gateway
 from streams.cli.on_the_log import chosen_settings, log_option
 from streams.cli.serving import (

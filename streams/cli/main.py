@@ -10,21 +10,21 @@ import click
 
 # By name and not imported: an offline command must not wait for the Kafka client to load.
 COMMANDS = {
-    "demo": "streams.cli.demo",
-    "up": "streams.cli.up",
+    "demo": "streams.cli.demo.command",
+    "up": "streams.cli.up.command",
     "linearize": "streams.cli.linearize",
-    "inspect": "streams.cli.inspect",
+    "inspect": "streams.cli.inspect.command",
     "topics": "streams.cli.topics",
-    "replay": "streams.cli.replay",
-    "export": "streams.cli.export",
+    "replay": "streams.cli.replay.command",
+    "export": "streams.cli.export.command",
     "tail": "streams.cli.tail",
-    "dead-letters": "streams.cli.dead_letters",
+    "dead-letters": "streams.cli.dead_letters.command",
     "gateway": "streams.cli.gateway",
     "processor": "streams.cli.processor",
     "judge": "streams.cli.judge",
     "sink": "streams.cli.sink",
     "health": "streams.cli.health",
-    "doctor": "streams.cli.doctor",
+    "doctor": "streams.cli.doctor.command",
 }
 
 

@@ -30,6 +30,7 @@ from streams.adapters.engines.interface import (
     EngineError,
     KeyRefused,
     Learns,
+    Redirected,
     WrongEngine,
 )
 from streams.adapters.engines.local import LocalEngine
@@ -40,8 +41,8 @@ from streams.adapters.engines.scripted.remote import RemoteScriptedEngine
 from streams.adapters.engines.scripted.script import read_script
 from streams.adapters.engines.sglang import sglang_engine
 from streams.adapters.engines.vllm import vllm_engine
-from streams.adapters.gateway.rendering import Renderer
-from streams.adapters.gateway.secret import Secrets, secrets_from, secrets_of
+from streams.adapters.gateway.access.secret import Secrets, secrets_from, secrets_of
+from streams.adapters.gateway.rendering.renderer import Renderer
 from streams.errors import BadSetting, LogAway, TurnstreamError
 from streams.operations.watching import Watch
 from streams.settings import KAFKA, PREFIX, Settings
@@ -150,11 +151,14 @@ async def engine_trouble(engine: Engine) -> str | None:
             will never do.
     """
     try:
-        return None if await engine.ready() else f"{engine.name}: no answer"
+        await engine.require_ready()
+    except (KeyRefused, Redirected) as error:
+        raise BadSetting(str(error)) from None
     except WrongEngine as error:
         raise BadSetting(f"{error}: give {ENGINES}") from None
-    except KeyRefused as error:
-        raise BadSetting(str(error)) from None
+    except EngineError as error:
+        return str(error)
+    return None
 
 
 async def learn_logprobs(engine: Engine, who: str) -> None:

@@ -20,7 +20,7 @@ from schemas.record import Record
 from schemas.samples import Sample, SampleRevised, SessionClosed
 from streams.cli.on_the_log import log_option, run_on_the_log, stop_event
 from streams.cli.progress import Rate, StatusLine
-from streams.cli.replay_topic import name_option, named_topic
+from streams.cli.replay.topic import name_option, named_topic
 from streams.errors import LogError
 from streams.log.interface import Entry, Log, Reader
 from streams.log.opening import log_name, open_log

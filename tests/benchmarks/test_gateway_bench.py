@@ -22,7 +22,7 @@ from benchmarks.gateway_script import Script, Shape, Writer, write
 from schemas.events import Turn
 from schemas.record import Octets
 from streams.adapters.dialects import openai_chat
-from tests.adapters.gateway.prompt_setting import renderer
+from tests.adapters.gateway.prompts.prompt_setting import renderer
 from tests.drift import qwen3
 
 TINY = Shape(turns=3, question=40, answer=60, result=10, tools=2)

@@ -11,7 +11,7 @@ import pytest
 from schemas import codec
 from schemas.dead_letters import Code, DeadLetter
 from schemas.record import Octets
-from streams.cli.letters import ADVICE, payload_line, read_position
+from streams.cli.dead_letters.letters import ADVICE, payload_line, read_position
 from streams.log.interface import Outgoing, Position
 from streams.log.sqlite import SqliteLog
 from streams.settings import Settings

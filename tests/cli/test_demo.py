@@ -7,8 +7,8 @@ from pathlib import Path
 
 from click.testing import CliRunner
 
-from streams.cli.demo import demo
-from streams.cli.up import alone
+from streams.cli.demo.command import demo
+from streams.cli.up.command import alone
 
 ROOT = Path(__file__).parents[2]
 ROW = re.compile(r"^ +(\d/\d) +(\d+) +(\d+) +([01]) +([+-]0\.71) +([01]\.\d\d)$", re.MULTILINE)
@@ -52,3 +52,12 @@ def test_a_folder_in_which_another_works_is_left_alone(tmp_path: Path) -> None:
         refused = CliRunner().invoke(demo, ["--data", str(tmp_path)])
     assert refused.exit_code == 1
     assert f"--data {tmp_path}: another" in refused.stderr
+
+
+def test_files_of_a_model_in_the_folder_stay_as_they_are(tmp_path: Path) -> None:
+    theirs = {name: f"{name} of a model" for name in ("tokenizer.json", "tokenizer_config.json")}
+    for name, text in theirs.items():
+        (tmp_path / name).write_text(text)
+    shown = CliRunner().invoke(demo, ["--data", str(tmp_path)])
+    assert shown.exit_code == 0, shown.output
+    assert {name: (tmp_path / name).read_text() for name in theirs} == theirs

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from streams.cli import doctor_engine
-from streams.cli.engine_checks import ADVICE, check
-from streams.cli.finding import Finding
+from streams.cli.doctor import engine as doctor_engine
+from streams.cli.doctor.engine_checks import ADVICE, check
+from streams.cli.doctor.finding import Finding
 from tests.adapters.engines.standins.kinds import EACH, KINDS, Kind, Stand, stand, tried
 from tests.adapters.engines.standins.model import VOCABULARY, SmallModel
 from tests.adapters.engines.standins.serving import StandIn, standing
@@ -222,6 +222,59 @@ def test_where_neither_answers_that_is_said() -> None:
         found = looked_at(url)["engine"]
     assert found.state == "FAIL"
     assert "neither SGLang nor vLLM answers there" in found.detail
+
+
+class Proxy(StandIn):
+    """Answers for an engine, whatever is asked."""
+
+    def __init__(self, status: int, **headers: str) -> None:
+        super().__init__(slow())
+        self._status, self._headers = status, headers
+
+    def routes(self) -> list[web.RouteDef]:
+        return [web.route("*", "/{path:.*}", self._answer_for_it)]
+
+    async def _answer_for_it(self, _: web.Request) -> web.Response:
+        return web.Response(status=self._status, headers=self._headers, text="<html>")
+
+
+ELSEWHERE = "https://me:of-the-proxy@127.0.0.1:9/login"
+PROXIES: dict[str, tuple[Proxy, str, str]] = {
+    "its engine is away": (Proxy(502), "status 502 for /", "wait until"),
+    "a redirect to nowhere": (
+        Proxy(302, Location=ELSEWHERE),
+        "a redirect to https://127.0.0.1:9/login",
+        "redirects are not followed",
+    ),
+    "a redirect in a circle": (Proxy(308, Location="/"), "status 308 for /", "redirects are not"),
+}
+
+
+@pytest.mark.parametrize("named", ["{url}", "sglang:{url}", "vllm:{url}"])
+@pytest.mark.parametrize(("proxy", "says", "change"), PROXIES.values(), ids=PROXIES)
+def test_what_a_proxy_answers_for_the_engine_is_said(
+    proxy: Proxy, says: str, change: str, named: str
+) -> None:
+    with serving(proxy) as (url,):
+        (found,) = looked_at(named.format(url=url)).values()
+    assert found.detail.startswith(f"{url}: status ")
+    assert says in found.detail
+    assert (found.state, found.change[: len(change)]) == ("FAIL", change)
+
+
+@EACH
+def test_a_call_that_is_redirected_says_where_to(kind: Kind) -> None:
+    async def work(url: str) -> list[Finding]:
+        engine = kind.engine([url])
+        try:
+            return await check(engine, (1, 2), ADVICE[kind.name])
+        finally:
+            await engine.close()
+
+    with serving(Proxy(307, Location=ELSEWHERE)) as (url,):
+        found = asyncio.run(work(url))
+    assert found[-1].state == "FAIL"
+    assert "status 307: a redirect to https://127.0.0.1:9/login" in found[-1].detail
 
 
 def test_a_scripted_engine_has_nothing_to_try_and_none_has_no_row() -> None:

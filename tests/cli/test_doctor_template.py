@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from streams.adapters.gateway.rendering import Renderer
-from streams.adapters.gateway.template_serving import serving
-from streams.cli import doctor_tokenizer
-from streams.cli.finding import Finding
-from tests.adapters.gateway.families import MARKERS, byte_tokenizer
+from streams.adapters.gateway.rendering.renderer import Renderer
+from streams.adapters.gateway.rendering.serving_template import serving
+from streams.cli.doctor import tokenizer as doctor_tokenizer
+from streams.cli.doctor.finding import Finding
+from tests.adapters.gateway.rendering.families import MARKERS, byte_tokenizer
 from tests.cli.test_doctor import doctor, rows
 from tests.drift.next_prompts import BASH, NEXT_QUESTION, OPENING, RESULT
 from tests.drift.qwen3 import Message, tokenizer_folder

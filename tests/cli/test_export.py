@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 
 from schemas import codec
-from streams.cli import export_parquet
-from streams.cli.export_parquet import ParquetFile
+from streams.cli.export import parquet as export_parquet
+from streams.cli.export.parquet import ParquetFile
 from streams.cli.progress import Progress
 from streams.cli.snapshot import read_snapshot, snapshot_of
 from streams.log.interface import Entry, Outgoing

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from streams.cli.session_text import ago
+from streams.cli.inspect.session_text import ago
 from tests.cli.command import ended, lines, turn, turnstream
 from tests.drift.qwen3 import tokenizer_folder
 

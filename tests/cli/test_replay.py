@@ -13,8 +13,8 @@ import pytest
 from schemas import codec
 from schemas.events import Event
 from streams.cli.progress import Progress
-from streams.cli.replay_copy import Copying
-from streams.cli.replay_source import Arrived
+from streams.cli.replay.copying import Copying
+from streams.cli.replay.source import Arrived
 from streams.log.opening import open_log
 from streams.settings import Settings
 from tests.cli.command import ended, lines, turn, turnstream

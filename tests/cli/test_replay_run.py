@@ -11,10 +11,10 @@ from schemas.bad_record import BadRecord
 from schemas.events import Purge
 from schemas.record import Record
 from schemas.samples import SampleRevised, SessionClosed
-from streams.cli.replay_closed import ClosedSessions
-from streams.cli.replay_copy import copy_events
-from streams.cli.replay_run import Run
-from streams.cli.replay_source import Arrived, LogSource
+from streams.cli.replay.closed import ClosedSessions
+from streams.cli.replay.copying import copy_events
+from streams.cli.replay.run import Run
+from streams.cli.replay.source import Arrived, LogSource
 from streams.core.partition import Partition
 from streams.core.state import OpenSession, Rules
 from streams.log.interface import Outgoing, Position

@@ -2,8 +2,6 @@
 
 import asyncio
 import signal
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import openai
@@ -13,8 +11,9 @@ from streams.adapters.client import Turnstream
 from streams.log.interface import Outgoing
 from streams.log.sqlite import SqliteLog
 from streams.settings import Settings
+from tests.cli.command import turnstream
 from tests.cli.test_gateway_command import control_key, url_of
-from tests.cli.up_process import PATIENCE_S, started
+from tests.cli.up_process import started, until
 from tests.drift.qwen3 import tokenizer_folder
 
 READY = "SIGUSR1 writes a task dump to"
@@ -25,13 +24,6 @@ SERVICES: dict[str, tuple[list[str | Path], str]] = {
     "sink-jsonl": (["sink", "jsonl", "--log", "run.db"], "Consuming.run"),
     "judge": (["judge", "judgers:one", "--log", "run.db"], "JudgingConsumer.run"),
 }
-
-
-def until(holds: Callable[[], bool], what: str) -> None:
-    until_s = time.monotonic() + PATIENCE_S
-    while not holds():
-        assert time.monotonic() < until_s, what
-        time.sleep(0.05)
 
 
 async def made(file: Path) -> None:
@@ -51,11 +43,28 @@ def test_every_service_writes_one_and_goes_on(name: str, tmp_path: Path) -> None
         for number in (1, 2):
             running.process.send_signal(signal.SIGUSR1)
             path = tmp_path / "dumps" / f"turnstream-{name}-{running.process.pid}-000{number}.txt"
-            until(path.exists, running.said)
+            until(path.exists, lambda: running.said)
             assert f" {waits_in}\n" in path.read_text()
         assert running.process.poll() is None
         assert running.stop() == 0
     assert "stall watchdog off" in running.said
+
+
+@pytest.mark.parametrize("name", [*SERVICES, "processor on Kafka"])
+def test_a_service_whose_folder_for_dumps_cannot_be_used_does_not_start(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "judgers.py").write_text("def one(case):\n    return 1\n")
+    asyncio.run(made(tmp_path / "run.db"))
+    ran = turnstream(
+        *SERVICES.get(name, (["processor"], ""))[0],
+        TURNSTREAM_METRICS_PORT="0",
+        TURNSTREAM_DUMP_FOLDER=str(tmp_path / "run.db"),
+    )
+    assert ran.code == 1
+    assert f": TURNSTREAM_DUMP_FOLDER={tmp_path}/run.db: no folder " in ran.err.splitlines()[-1]
+    assert "Traceback" not in ran.err
 
 
 def test_a_call_whose_engine_hangs_is_found_and_its_text_is_not_told(tmp_path: Path) -> None:
@@ -84,7 +93,7 @@ def test_a_call_whose_engine_hangs_is_found_and_its_text_is_not_told(tmp_path: P
         def texts() -> list[str]:
             return [path.read_text() for path in sorted(dumps.glob("turnstream-gateway-*.txt"))]
 
-        until(lambda: any("as SIGUSR1 asked" in text for text in texts()), running.said)
+        until(lambda: any("as SIGUSR1 asked" in text for text in texts()), lambda: running.said)
         stalled = [text for text in texts() if "no progress for 0.5 s" in text]
         assert len(stalled) >= 2
         assert " RunningTurn._answered\n" in stalled[0]

@@ -188,7 +188,7 @@ def test_an_engine_of_its_own_process_is_named_by_its_url(tmp_path: Path) -> Non
 REFUSED = {
     "no such engine": (["--engine", "gpt"], "--engine gpt: no such engine: give `scripted`"),
     "no script": (["--engine", "scripted:none.json"], "none.json: "),
-    "nobody at the URL": (["--engine", "http://127.0.0.1:9"], "no answer; start it first"),
+    "nobody at the URL": (["--engine", "http://127.0.0.1:9"], "Cannot connect to host 127.0.0.1:9"),
     "no tokenizer": (["--tokenizer", "nowhere"], "--tokenizer nowhere: there is no such folder"),
     "a folder that is a file": (["--data", "pyproject.toml"], "is a file"),
 }

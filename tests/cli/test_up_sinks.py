@@ -1,13 +1,11 @@
 """Sinks beside `turnstream up`, by settings alone: what a real SDK's session leaves in each."""
 
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 from streams.adapters.client import Turnstream
 from tests.cli.command import turnstream
 from tests.cli.test_up import agent, client
-from tests.cli.up_process import PATIENCE_S, Up, up
+from tests.cli.up_process import Up, until, up
 from tests.sinks.scenes import dumped
 from tests.sinks.trackio_place import listed, shown, variables
 
@@ -45,21 +43,17 @@ def test_without_trackio_it_says_so_and_everything_else_works(tmp_path: Path) ->
     with up(tmp_path, **wanted) as running:
         name = session_by_sdk(running)
         traces = running.data / "traces"
-        until(lambda: name in [line["session_id"] for line in dumped(traces)])
-        until(lambda: "sink trackio has ended with 1; everything" in running.running.said)
-        said = running.running.said
-        assert "trackio is not installed: `pip install 'turnstream[trackio]'`" in said
+
+        def said() -> str:
+            return running.running.said
+
+        until(lambda: name in [line["session_id"] for line in dumped(traces)], said)
+        until(lambda: "sink trackio has ended with 1; everything" in said(), said)
+        assert "trackio is not installed: `pip install 'turnstream[trackio]'`" in said()
         assert sinks_of(traces)
         running.running.process.kill()  # it takes its sinks along
-        until(lambda: not sinks_of(traces))
+        until(lambda: not sinks_of(traces), said)
     assert shown(tmp_path / "tio") == []
-
-
-def until(true: Callable[[], bool]) -> None:
-    until_s = time.monotonic() + PATIENCE_S
-    while not true():
-        assert time.monotonic() < until_s
-        time.sleep(0.1)
 
 
 def sinks_of(folder: Path) -> list[int]:

@@ -9,7 +9,7 @@ import re
 import signal
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -49,6 +49,16 @@ class Running:
         """The exit code after that signal."""
         self.process.send_signal(number)
         return self.process.wait(PATIENCE_S)
+
+
+def until(
+    holds: Callable[[], object], what: Callable[[], str], seconds: float = PATIENCE_S
+) -> None:
+    """Wait for something that another process does, bounded; `what` says what came instead."""
+    until_s = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < until_s, what()
+        time.sleep(0.05)
 
 
 @contextmanager

@@ -25,14 +25,14 @@ from schemas.events import Channel, Event, Sampling, Turn, TurnUndelivered
 from schemas.record import NOT_GIVEN, Octets, json_text
 from streams.adapters.dialects.calls import Call, Message
 from streams.adapters.engines.interface import Sampling as Drawn
-from streams.adapters.gateway.channels import Channels
-from streams.adapters.gateway.keeping import Part, part_of
+from streams.adapters.gateway.access.minted import new_turn_id
+from streams.adapters.gateway.history.keeping import Part, part_of
 from streams.adapters.gateway.metrics import Metrics
-from streams.adapters.gateway.minted import new_turn_id
-from streams.adapters.gateway.prompts import BuiltPrompt, raw_prompt
-from streams.adapters.gateway.rendering import Renderer
-from streams.adapters.gateway.sampled import Sampled
-from streams.adapters.gateway.session import Session
+from streams.adapters.gateway.prompts.building import BuiltPrompt, raw_prompt
+from streams.adapters.gateway.rendering.renderer import Renderer
+from streams.adapters.gateway.sampling.channels import Channels
+from streams.adapters.gateway.sampling.sampled import Sampled
+from streams.adapters.gateway.sessions.session import Session
 from streams.errors import LogError
 from streams.log.interface import Log, Outgoing, Position
 from streams.log.keys import event_key

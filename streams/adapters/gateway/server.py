@@ -14,22 +14,22 @@ from typing import Self
 from aiohttp import web
 
 from streams.adapters.engines.interface import Engine, Learns
-from streams.adapters.gateway.admission import Admission
-from streams.adapters.gateway.app import Api
-from streams.adapters.gateway.control import Control
-from streams.adapters.gateway.control_weights import WeightControl
-from streams.adapters.gateway.grammar import Grammar
-from streams.adapters.gateway.keys import KeyRing
-from streams.adapters.gateway.limits import FairGate
+from streams.adapters.gateway.access.admission import Admission
+from streams.adapters.gateway.access.keys import KeyRing
+from streams.adapters.gateway.access.minted import Minter
+from streams.adapters.gateway.access.secret import Secrets
+from streams.adapters.gateway.answers.grammar import Grammar
+from streams.adapters.gateway.api.app import Api
+from streams.adapters.gateway.api.control import Control
+from streams.adapters.gateway.api.control_weights import WeightControl
 from streams.adapters.gateway.metrics import Metrics
-from streams.adapters.gateway.minted import Minter
-from streams.adapters.gateway.near_misses import UnknownAnswers
+from streams.adapters.gateway.parts import Parts
+from streams.adapters.gateway.prompts.near_misses import UnknownAnswers
 from streams.adapters.gateway.publishing import Publisher
-from streams.adapters.gateway.rendering import Renderer
-from streams.adapters.gateway.secret import Secrets
-from streams.adapters.gateway.sessions import Sessions
-from streams.adapters.gateway.turns import Parts
-from streams.adapters.gateway.weights import Weights
+from streams.adapters.gateway.rendering.renderer import Renderer
+from streams.adapters.gateway.sampling.limits import FairGate
+from streams.adapters.gateway.sampling.weights import Weights
+from streams.adapters.gateway.sessions.served import Sessions
 from streams.errors import TurnstreamError
 from streams.log.interface import Log
 from streams.settings import Settings
@@ -186,7 +186,8 @@ class Gateway:
             async with asyncio.timeout(_READY_S):
                 await self._log.end_positions(self._settings.turns_topic)
                 await self.weights.known()
-                trouble = None if await self.engine.ready() else f"{self.engine.name} is not ready"
+                await self.engine.require_ready()
+            trouble = None
         except TurnstreamError as error:
             trouble = str(error)
         except TimeoutError:

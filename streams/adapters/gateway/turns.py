@@ -16,55 +16,33 @@ everything that was sampled is in the log or said to be missing.
 import asyncio
 import dataclasses
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from schemas.control import DEFAULT_RUN
 from streams.adapters.dialects.calls import Answer, Call, CallRefused, Piece, Usage
 from streams.adapters.dialects.common import ContextOverflow
 from streams.adapters.dialects.dialect import AnswerNames, Dialect
-from streams.adapters.engines.interface import Engine, EngineError, Learns, Sampling
-from streams.adapters.gateway.experts import JoinedExperts
-from streams.adapters.gateway.generating import Generating
-from streams.adapters.gateway.grammar import Grammar
-from streams.adapters.gateway.keeping import Part
-from streams.adapters.gateway.limits import FairGate
-from streams.adapters.gateway.metrics import Metrics
-from streams.adapters.gateway.minted import Kind, Minter, new_turn_id
-from streams.adapters.gateway.near_misses import UnknownAnswers
-from streams.adapters.gateway.parsing import AnswerParser, Parsed
-from streams.adapters.gateway.passage import Passage
-from streams.adapters.gateway.pinning import bends, constraint, drawn
-from streams.adapters.gateway.prompts import BuiltPrompt, NotGiven, build
-from streams.adapters.gateway.publishing import Done, Publisher
-from streams.adapters.gateway.rendering import Renderer
-from streams.adapters.gateway.sampled import Sampled
-from streams.adapters.gateway.session import Session
-from streams.adapters.gateway.sessions import Sessions, ended_refusal
-from streams.adapters.gateway.straddling import straddles
-from streams.adapters.gateway.weights import StillPaused, Weights
+from streams.adapters.engines.interface import EngineError, Learns, Sampling
+from streams.adapters.gateway.access.minted import Kind, new_turn_id
+from streams.adapters.gateway.answers.grammar import Grammar
+from streams.adapters.gateway.answers.parsing import AnswerParser, Parsed
+from streams.adapters.gateway.parts import Parts
+from streams.adapters.gateway.prompting import hung_up, prompt_of
+from streams.adapters.gateway.prompts.building import BuiltPrompt
+from streams.adapters.gateway.publishing import Done
+from streams.adapters.gateway.sampling.experts import JoinedExperts
+from streams.adapters.gateway.sampling.generating import Generating
+from streams.adapters.gateway.sampling.passage import Passage
+from streams.adapters.gateway.sampling.pinning import bends, constraint, drawn
+from streams.adapters.gateway.sampling.sampled import Sampled
+from streams.adapters.gateway.sampling.straddling import straddles
+from streams.adapters.gateway.sampling.weights import StillPaused
+from streams.adapters.gateway.sessions.served import ended_refusal
+from streams.adapters.gateway.sessions.session import Session
 from streams.errors import LogError, TooLarge
-from streams.settings import Settings
 
 _TAIL_IDS = 1024
-_LET_END_S = 10.0
 LOG_AWAY = "the turn could not be made durable in time: try again"
-
-
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Parts:
-    """What every turn of a gateway works with."""
-
-    settings: Settings
-    engine: Engine
-    renderer: Renderer
-    grammar: Grammar
-    minter: Minter
-    sessions: Sessions
-    publisher: Publisher
-    gate: FairGate
-    weights: Weights
-    metrics: Metrics
-    unknown_answers: UnknownAnswers
 
 
 class RunningTurn:
@@ -109,7 +87,7 @@ class RunningTurn:
     def client_gone(self) -> None:
         """The client hung up, or what it got cannot be sent: record that."""
         self.gone = True
-        self.stop(_hung_up())
+        self.stop(hung_up())
         if self._published:
             self._parts.publisher.undelivered(self._session, self.turn_id)
 
@@ -163,7 +141,7 @@ class RunningTurn:
     async def _answered(self) -> Answer:
         parts = self._parts
         with parts.metrics.stage("prompt"):
-            prompt = await self._prompt()
+            prompt = await prompt_of(self.call, self._session, parts)
         parts.metrics.prompt(prompt.built, len(prompt.ids))
         engine = parts.engine
         if self._session.trains and bends(self._session.pins) and isinstance(engine, Learns):
@@ -220,72 +198,6 @@ class RunningTurn:
             self.out.put_nowait(piece)
         vocabulary, stop = self._parts.grammar.vocabulary, self.call.stop
         return self._parser.stopped or straddles(vocabulary, self._sampled, stop)
-
-    async def _prompt(self) -> BuiltPrompt:
-        parts, session = self._parts, self._session
-        await self._let_end(turn_id for turn_id, turn in session.running.items() if turn.gone)
-        prompt = await self._built()
-        if prompt.part is not None and await self._keep(prompt, prompt.part):
-            prompt = build(self.call, session.history, parts.renderer)
-        self._supersede(prompt)
-        parts.unknown_answers.look(session.session_id, prompt)
-        return prompt
-
-    async def _built(self) -> BuiltPrompt:
-        """The prompt; an answer that is not known is looked for in the log before it is foreign.
-
-        It may be still under way here, or another gateway's.
-        """
-        session, parts = self._session, self._parts
-        try:
-            prompt = build(self.call, session.history, parts.renderer)
-            missing = prompt.missing
-            if not prompt.foreign:
-                return prompt
-        except NotGiven as error:
-            missing = error.missing
-            if not missing:
-                raise
-        await self._let_end(missing)
-        await parts.sessions.read_on(session)
-        if session.ended is not None:
-            raise ended_refusal()
-        return build(self.call, session.history, parts.renderer)
-
-    async def _let_end(self, turn_ids: Iterable[str]) -> None:
-        """Turns that the client has gone on without: what they sampled is recorded first."""
-        running = self._session.running
-        over = [running[turn_id] for turn_id in turn_ids if turn_id in running]
-        for turn in over:
-            turn.stop(_hung_up())
-        if over:
-            await asyncio.wait({turn.task for turn in over}, timeout=_LET_END_S)
-
-    async def _keep(self, prompt: BuiltPrompt, part: Part) -> bool:
-        """Whether the client goes on from a part of an answer, which is recorded now."""
-        assert prompt.base is not None, "what is cut has a base"
-        base, parts, session = prompt.base, self._parts, self._session
-        whole = part.length >= base.end - base.prompt_len
-        if whole or part.length <= 0 or base.position is None or not base.is_leaf:
-            return False
-        event = await parts.sessions.turn_at(session, base.position)
-        if event is None:
-            return False
-        if session.history.part(base.place, part.message) is None:
-            await parts.publisher.part(session, event, part)
-        return True
-
-    def _supersede(self, prompt: BuiltPrompt) -> None:
-        """Of several answers to one request, the client goes on from one: it has no other.
-
-        A request was sent again because its first answer never came. Which answer came is known
-        when one is extended; the others count as not delivered unless they are extended too.
-        """
-        base, session = prompt.base, self._session
-        if base is None:
-            return
-        for twin in session.history.superseded(base):
-            self._parts.publisher.undelivered(session, twin.turn_id)
 
     def _sampling(self, prompt: BuiltPrompt) -> Sampling | None:
         """How it is sampled; None if the session has used up its context."""
@@ -384,10 +296,6 @@ def _tail(prompt: BuiltPrompt, grammar: Grammar) -> list[int]:
             if token in grammar.stop_ids:
                 return tail[len(tail) - behind :]
     return tail
-
-
-def _hung_up() -> CallRefused:
-    return CallRefused(499, "the client hung up")
 
 
 def _engine_refusal(error: EngineError) -> CallRefused:

@@ -1,7 +1,7 @@
 """A tool loop with the ids and spellings that the history tests share."""
 
 from streams.adapters.dialects.calls import Message
-from tests.adapters.gateway.prompt_setting import STOP, Session, call, result, said, user
+from tests.adapters.gateway.prompts.prompt_setting import STOP, Session, call, result, said, user
 from tests.drift.next_prompts import OPENING
 
 NEXT = user("Go on.")

@@ -19,7 +19,7 @@ from tests.adapters.gateway.agents import Message, says, user
 from tests.adapters.gateway.agents_kinds import Said, Talker, plain
 from tests.adapters.gateway.agents_scenes import Scene
 from tests.adapters.gateway.outcomes import Outcome
-from tests.adapters.gateway.prompt_setting import stock
+from tests.adapters.gateway.prompts.prompt_setting import stock
 from tests.adapters.gateway.world import World
 
 THOUGHT = "I should measure it."

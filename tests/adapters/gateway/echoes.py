@@ -8,7 +8,7 @@ returned form anew with the stock template: sampled tokens, all of them.
 from dataclasses import dataclass
 
 from streams.adapters.dialects.calls import Message
-from tests.adapters.gateway.prompt_setting import STOP, call, result, said, user
+from tests.adapters.gateway.prompts.prompt_setting import STOP, call, result, said, user
 
 THOUGHT = "I should measure it."
 

@@ -33,7 +33,7 @@ from streams.adapters.engines.scripted import Rule
 from tests.adapters.gateway.agents import BASH, Agent, calls, says, system, user
 from tests.adapters.gateway.agents_kinds import MessagesTalker, messages_tool, opened
 from tests.adapters.gateway.faults_apis import WIRES, Event, answered, asking, events
-from tests.adapters.gateway.prompt_setting import stock
+from tests.adapters.gateway.prompts.prompt_setting import stock
 from tests.adapters.gateway.world import World, play
 
 Case = Callable[[World, str], Awaitable[None]]

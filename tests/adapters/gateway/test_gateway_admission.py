@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from streams.adapters.client import GatewayAway, Turnstream
-from streams.adapters.gateway import admission
-from streams.adapters.gateway.admission import RETRY_AFTER_S
+from streams.adapters.gateway.access import admission
+from streams.adapters.gateway.access.admission import RETRY_AFTER_S
 from streams.settings import Settings
 from tests.adapters.gateway.agents import says, user
 from tests.adapters.gateway.world import World, played, until
@@ -84,6 +84,8 @@ async def test_the_same_opening_again_is_no_new_session(world: World) -> None:
 async def test_a_session_that_nobody_trains_on_does_not_wait(world: World) -> None:
     await closed(world)
     await read_up_to(world, 0)
+    status, _ = await world.control("sessions", {"split": "train"})
+    assert status == 429
     await world.open(split="eval")
 
 

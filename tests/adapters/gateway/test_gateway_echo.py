@@ -16,7 +16,7 @@ import pytest
 
 from streams.adapters.engines.scripted import Rule
 from tests.adapters.gateway.agents import Message, says, user
-from tests.adapters.gateway.prompt_setting import stock
+from tests.adapters.gateway.prompts.prompt_setting import stock
 from tests.adapters.gateway.world import World, play
 
 BASH: Message = {"type": "function", "function": {"name": "bash", "parameters": {}}}

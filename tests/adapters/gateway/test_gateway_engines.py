@@ -15,7 +15,7 @@ from tests.adapters.engines.standins.kinds import EACH, Kind
 from tests.adapters.engines.standins.serving import StandIn, standing
 from tests.adapters.gateway.agents import BASH, calls, says, system, user
 from tests.adapters.gateway.faulty_log import Faulty
-from tests.adapters.gateway.prompt_setting import renderer
+from tests.adapters.gateway.prompts.prompt_setting import renderer
 from tests.adapters.gateway.world import SECONDS_MAX, SECRETS, Story, World, served
 
 OPENING = (system("You are terse."), user("How big is it?"))

@@ -13,7 +13,7 @@ import pytest
 from schemas.events import Channel, Turn
 from streams.adapters.engines.interface import Experts
 from streams.adapters.engines.scripted import Rule, Script, ScriptedEngine
-from streams.adapters.gateway.experts import NAME
+from streams.adapters.gateway.sampling.experts import NAME
 from streams.log.blobs import Blobs
 from streams.log.sqlite import SqliteLog
 from streams.processor.embedded import EmbeddedProcessor
@@ -23,7 +23,7 @@ from tests.adapters.engines.standins.serving import StandIn, standing
 from tests.adapters.gateway.agents import BASH, calls, says, user
 from tests.adapters.gateway.faulty_log import Faulty
 from tests.adapters.gateway.outcomes import Outcome
-from tests.adapters.gateway.prompt_setting import renderer
+from tests.adapters.gateway.prompts.prompt_setting import renderer
 from tests.adapters.gateway.test_gateway_engines import WorldOverHttp
 from tests.adapters.gateway.world import SECONDS_MAX, World, play, served, until
 

@@ -16,7 +16,7 @@ import pytest
 from streams.adapters.engines.scripted import Rule
 from tests.adapters.gateway.agents import BASH, Agent, Message, calls, says, system, user
 from tests.adapters.gateway.outcomes import Outcome
-from tests.adapters.gateway.prompt_setting import renderer, sampled, stock
+from tests.adapters.gateway.prompts.prompt_setting import renderer, sampled, stock
 from tests.adapters.gateway.world import World, play, played
 from tests.drift import qwen3
 from tests.drift.next_prompts import OPENING, ROWS, Row

@@ -12,7 +12,7 @@ import openai
 
 from schemas.samples import SessionClosed
 from streams.adapters.engines.scripted import Rule
-from streams.adapters.gateway.session_events import Over
+from streams.adapters.gateway.sessions.events import Over
 from tests.adapters.gateway.agents import BASH, Agent, user
 from tests.adapters.gateway.world import World, played, until
 

@@ -18,7 +18,7 @@ from tests.adapters.engines.standins.model import SmallModel
 from tests.adapters.engines.standins.serving import StandIn, standing
 from tests.adapters.gateway.agents import says, user
 from tests.adapters.gateway.faulty_log import Faulty
-from tests.adapters.gateway.prompt_setting import renderer
+from tests.adapters.gateway.prompts.prompt_setting import renderer
 from tests.adapters.gateway.test_gateway_engines import WorldOverHttp
 from tests.adapters.gateway.world import SECONDS_MAX, World, served
 

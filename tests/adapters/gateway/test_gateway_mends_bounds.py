@@ -12,11 +12,11 @@ from streams.adapters.dialects.calls import Call
 from streams.adapters.dialects.common import STOPS_MAX, ContextOverflow
 from streams.adapters.engines.interface import EngineError, Tokens
 from streams.adapters.engines.scripted import Rule
-from streams.adapters.gateway.encoding import OFTEN_CHARACTERS_MAX, Encoder, RenderFailed
-from streams.adapters.gateway.fitting import COUNTED_FROM, Fitting
-from streams.adapters.gateway.sampled import Sampled
+from streams.adapters.gateway.rendering.encoding import OFTEN_CHARACTERS_MAX, Encoder, RenderFailed
+from streams.adapters.gateway.rendering.fitting import COUNTED_FROM, Fitting
+from streams.adapters.gateway.sampling.sampled import Sampled
 from tests.adapters.gateway.agents import Agent, user
-from tests.adapters.gateway.prompt_setting import renderer
+from tests.adapters.gateway.prompts.prompt_setting import renderer
 from tests.adapters.gateway.world import World, played
 
 ANY = Rule(text="Yes.", times=None)

@@ -10,7 +10,7 @@ import openai
 import pytest
 
 from schemas.dead_letters import DeadLetter
-from schemas.events import SessionEnded, SessionOpened
+from schemas.events import SessionEnded, SessionExpired, SessionOpened
 from streams.adapters.engines.scripted import Rule
 from streams.adapters.gateway.server import Gateway
 from streams.log.interface import Reader
@@ -173,6 +173,56 @@ async def test_an_end_at_another_gateway_is_known_here(world: World) -> None:
     assert (status, told["already"]) == (200, True)
     status, told = await world.control(f"sessions/{agent.session_id}/end", {"reward": 7})
     assert status == 409
+
+
+async def let_go(gateway: Gateway) -> None:
+    """Until it holds no session any more."""
+
+    async def holds() -> bool:
+        return len(gateway.sessions) == 0
+
+    await until(holds)
+
+
+@played(says("One."), says("Two."))
+async def test_a_session_that_ends_at_another_gateway_is_let_go(world: World) -> None:
+    agent = await world.open()
+    await agent.ask(user("Hi"))
+    assert len(world.gateway.sessions) == 1
+    async with another(world) as other:
+        assert await ended_at(world, other, agent.session_id) == 200
+        await let_go(world.gateway)
+    assert await refused(agent) == "session_ended"
+
+
+@played(otherwise=ANY, idle_limit_s=1.0, processor_sweep_interval_s=0.2)
+async def test_a_session_that_expires_is_let_go(world: World) -> None:
+    agent = await world.open()
+    await agent.ask(user("Hi"))
+    assert len(world.gateway.sessions) == 1
+    await let_go(world.gateway)
+    assert await refused(agent) == "session_ended"
+
+
+@played(DRIFTED, says("Two."))
+async def test_an_expiry_that_saw_less_than_was_recorded_lets_nothing_go(world: World) -> None:
+    agent = await world.open()
+    await agent.ask(user("Hi"))
+    session = world.gateway.sessions.find(agent.session_id)
+    assert session is not None
+    saw_less = SessionExpired(
+        session_id=agent.session_id, cause="idle", last_offset=session.newest[0] - 1
+    )
+    position = await world.gateway.publisher.event(agent.session_id, saw_less)
+
+    async def met() -> bool:
+        return world.gateway.sessions._follower.met(position.partition) > position.offset
+
+    await until(met)
+    assert world.gateway.sessions.find(agent.session_id) is session
+    await agent.ask(user("More?"))
+    outcome = await world.ends_whole(agent)
+    assert outcome.attached == ["root", "extend"]
 
 
 @played(says("Slow.", delay_ms=500))

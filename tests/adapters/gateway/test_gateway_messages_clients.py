@@ -14,7 +14,7 @@ from tests.adapters.gateway.agents import BASH, calls, says, system, user
 from tests.adapters.gateway.agents_echoes import calling, thinking
 from tests.adapters.gateway.agents_kinds import Said, Talker, plain
 from tests.adapters.gateway.agents_scenes import Failures, Stage, assert_held, played_together
-from tests.adapters.gateway.prompt_setting import stock
+from tests.adapters.gateway.prompts.prompt_setting import stock
 from tests.adapters.gateway.world import World
 
 STAGE = Stage("messages")

@@ -10,7 +10,7 @@ from schemas.events import SessionEnded, SessionOpened
 from streams.adapters.engines.scripted import Script, ScriptedEngine
 from streams.log.interface import Outgoing
 from tests.adapters.gateway.agents import BASH, calls, says, system, user
-from tests.adapters.gateway.prompt_setting import renderer
+from tests.adapters.gateway.prompts.prompt_setting import renderer
 from tests.adapters.gateway.world import World, play, played
 
 BENT = [

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from streams.adapters.engines.interface import EngineError, Generation, Sampling, Tokens
-from streams.adapters.gateway.generating import PAUSES_S, Generating
-from streams.adapters.gateway.run_weights import RunWeights
-from streams.adapters.gateway.sampled import Sampled
+from streams.adapters.gateway.sampling.generating import PAUSES_S, Generating
+from streams.adapters.gateway.sampling.run_weights import RunWeights
+from streams.adapters.gateway.sampling.sampled import Sampled
 from tests.adapters.gateway.world import SECONDS_MAX
 
 PROMPT = np.asarray([1, 2, 3], np.int32)
@@ -64,8 +64,8 @@ class Stopping:
     def forces_calls(self) -> bool:
         return False
 
-    async def ready(self) -> bool:
-        return True
+    async def require_ready(self) -> None:
+        """It always is."""
 
     async def close(self) -> None:
         """Nothing is held."""

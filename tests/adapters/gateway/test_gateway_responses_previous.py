@@ -14,7 +14,7 @@ from schemas.events import Turn
 from tests.adapters.gateway.agents import BASH, calls, says
 from tests.adapters.gateway.agents_kinds import responses_tool
 from tests.adapters.gateway.outcomes import Outcome
-from tests.adapters.gateway.prompt_setting import stock
+from tests.adapters.gateway.prompts.prompt_setting import stock
 from tests.adapters.gateway.world import World, played
 
 TERSE = "You are terse."

@@ -9,8 +9,9 @@ import pytest
 
 from streams.adapters.engines.interface import Generation, Tokens
 from streams.adapters.engines.scripted import Rule
-from streams.adapters.gateway import given, publishing
-from streams.adapters.gateway.grammar import CALLS_MAX, DEPTH_MAX
+from streams.adapters.gateway import publishing
+from streams.adapters.gateway.answers import given
+from streams.adapters.gateway.answers.grammar import CALLS_MAX, DEPTH_MAX
 from tests.adapters.gateway.agents import Agent, says, user
 from tests.adapters.gateway.world import World, play, played
 

@@ -16,7 +16,7 @@ from streams.adapters.gateway.following import LOOK_BACK
 from streams.log.interface import Outgoing
 from tests.adapters.gateway.agents import BASH, says, user
 from tests.adapters.gateway.agents_kinds import KINDS, opened
-from tests.adapters.gateway.prompt_setting import renderer
+from tests.adapters.gateway.prompts.prompt_setting import renderer
 from tests.adapters.gateway.world import World, play, played, until
 
 EACH = pytest.mark.parametrize("kind", KINDS)

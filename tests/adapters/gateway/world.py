@@ -25,8 +25,8 @@ from schemas.events import Turn, TurnUndelivered
 from schemas.record import Record
 from schemas.samples import Sample, SessionClosed
 from streams.adapters.engines.scripted import Rule, Script, ScriptedEngine
-from streams.adapters.gateway.rendering import Renderer
-from streams.adapters.gateway.secret import Secrets
+from streams.adapters.gateway.access.secret import Secrets
+from streams.adapters.gateway.rendering.renderer import Renderer
 from streams.adapters.gateway.server import Gateway
 from streams.log.sqlite import SqliteLog
 from streams.processor.embedded import EmbeddedProcessor
@@ -39,7 +39,7 @@ from tests.adapters.gateway.outcomes import (
     assert_faithful,
     whole_prompts,
 )
-from tests.adapters.gateway.prompt_setting import renderer as qwen3_renderer
+from tests.adapters.gateway.prompts.prompt_setting import renderer as qwen3_renderer
 
 SECRETS: Secrets = (b"a secret for tests alone",)
 SECONDS_MAX = 30.0

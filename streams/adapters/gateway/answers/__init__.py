@@ -1,0 +1,1 @@
+"""Sampled tokens become a message, piece by piece as they come."""

@@ -1,0 +1,1 @@
+"""What is reached over HTTP: the dialects' routes and the control API."""

@@ -1,0 +1,381 @@
+"""The HTTP side: every dialect's routes, keys, streams with keep-alive, health and metrics.
+
+    POST  /v1/chat/completions             key as bearer or x-api-key
+    POST  /s/KEY/v1/chat/completions       or in the path
+    POST  /v1/messages   /v1/responses     likewise, and whatever other dialects serve
+    GET   /v1/models   /healthz   /readyz   /metrics
+    POST  /control/...                     see `control`
+
+Invariant: a request without a key that opens its session learns nothing; whatever goes wrong is
+said in the API's own shape.
+"""
+
+import asyncio
+import itertools
+import time
+from collections.abc import Awaitable, Callable, Sequence
+
+from aiohttp import web
+
+from streams.adapters.dialects import anthropic, openai_chat, openai_responses
+from streams.adapters.dialects.calls import Answer, Call, CallRefused, Piece
+from streams.adapters.dialects.common import ContextOverflow, refused
+from streams.adapters.dialects.dialect import AnswerStream, CountingDialect, Dialect, Route
+from streams.adapters.gateway.access.keys import BadKey, KeyRing, SessionKey
+from streams.adapters.gateway.parts import Parts
+from streams.adapters.gateway.prompts.building import NotGiven, build
+from streams.adapters.gateway.sessions.classing import told
+from streams.adapters.gateway.sessions.served import ended_refusal
+from streams.adapters.gateway.sessions.session import Session
+from streams.adapters.gateway.turns import RunningTurn
+from streams.errors import LogError
+
+_SLOW_S = 120.0
+_RETRY_STATUSES = {429, 500, 502, 503, 529}
+_FINAL_STATUSES = {401, 403, 409, 410, 413}
+"""The same request gets the same answer: clients that ask headers do not try again."""
+_MODEL_CHARACTERS_MAX = 256
+"""It is repeated in every event of a stream and recorded with every turn."""
+_KEYED = "/s/"
+"""A path that begins so has the key next."""
+DIALECTS: tuple[Dialect, ...] = (openai_chat, anthropic, openai_responses)
+"""The first is for those whose request does not tell."""
+COUNTING: tuple[CountingDialect, ...] = (anthropic, openai_responses)
+UNKNOWN_KEY = "unknown or expired key: open a session with the control API for a new one"
+GOING_DOWN = "this gateway is going down: try again"
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+class Api:
+    """The routes that agents use."""
+
+    def __init__(self, parts: Parts, keys: KeyRing, models: Sequence[str]) -> None:
+        """Nothing is served yet."""
+        self._parts = parts
+        self._keys = keys
+        self._dialects = DIALECTS
+        self._counting = COUNTING
+        self._models = models
+        self._turns: set[RunningTurn] = set()
+        self.draining = False
+
+    @property
+    def in_flight(self) -> int:
+        """Turns under way."""
+        return len(self._turns)
+
+    def pulse(self) -> int | None:
+        """A number that moves with the calls under way; None: there is none."""
+        sampled = [len(turn.sampled.ids) for turn in list(self._turns)]
+        return sum(sampled) + self._parts.metrics.counts.total() if sampled else None
+
+    def in_flight_of(self, run_id: str) -> int:
+        """Those of one run."""
+        return sum(turn.run_id == run_id for turn in self._turns)
+
+    def routes(self) -> list[web.RouteDef]:
+        """Of every dialect, with the key in a header or in the path."""
+        served: dict[Route, Handler] = {}
+        for dialect in self._dialects:
+            served |= dict.fromkeys(dialect.ROUTES, self._calls(dialect))
+            served[dialect.MODELS_ROUTE] = self._listed
+        for dialect in self._counting:
+            served |= dict.fromkeys(dialect.COUNT_ROUTES, self._counts(dialect))
+        return [
+            web.route(method, prefix + path, handler)
+            for (method, path), handler in served.items()
+            for prefix in ("", f"{_KEYED}{{key}}")
+        ]
+
+    async def drain(self, seconds: float) -> int:
+        """Take no new call and let those under way end; how many are left."""
+        self.draining = True
+        if self._turns:
+            await asyncio.wait({turn.task for turn in self._turns}, timeout=seconds)
+        return len(self._turns)
+
+    async def stop(self, seconds: float) -> None:
+        """Stop what is under way, and let it be recorded."""
+        for turn in self._turns:
+            turn.stop(_going_down())
+        await self.drain(seconds)
+        for turn in self._turns:
+            turn.task.cancel()
+
+    @web.middleware
+    async def shaped(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        """Give whatever the server itself refuses, or fails at, the API's own shape."""
+        try:
+            response = await handler(request)
+            if request.content.exception() is not None:
+                # A body that could not be unpacked: what follows it cannot be told from it.
+                response.force_close()
+                request.content.feed_eof()
+            return response
+        except web.HTTPException as error:
+            what = f"{request.method} {_unkeyed(request.path)}: {error.reason}"
+            refusal = CallRefused(error.status, what)
+        except asyncio.CancelledError:
+            raise
+        except ConnectionError:
+            # Nobody is left to answer; raised, it would be logged as an error of ours.
+            return web.Response(status=499)
+        except Exception as error:
+            self._parts.metrics.failure(None, None, error)
+            refusal = CallRefused(500, "the gateway failed", kind="server_error")
+        return self._refused(self._spoken(request), refusal)
+
+    def _spoken(self, request: web.Request) -> Dialect:
+        """The dialect of a request that no route told, by its path, else by its headers."""
+        path = _unkeyed(request.path) + "/"
+        placed = (
+            dialect
+            for dialect in self._dialects
+            if any(path.startswith(f"{start}/") for _, start in dialect.ROUTES)
+        )
+        marked = (
+            dialect
+            for dialect in self._dialects
+            if dialect.MARK_HEADER is not None and dialect.MARK_HEADER in request.headers
+        )
+        return next(itertools.chain(placed, marked), self._dialects[0])
+
+    async def _listed(self, request: web.Request) -> web.StreamResponse:
+        dialect = self._spoken(request)
+        try:
+            self._read_key(request, dialect)
+        except CallRefused as refusal:
+            return self._refused(dialect, refusal)
+        body = dialect.models_body(self._models)
+        return web.Response(body=body, content_type=dialect.BODY_TYPE)
+
+    def _counts(self, dialect: CountingDialect) -> Handler:
+        async def handle(request: web.Request) -> web.StreamResponse:
+            try:
+                session = await self._session(request, dialect)
+                call = await self._read(request, dialect)
+                count = await self._counted(session, call)
+            except ContextOverflow as overflow:
+                count = overflow.prompt_tokens  # at least: it was not counted to its end
+            except CallRefused as refusal:
+                return self._refused(dialect, refusal)
+            except LogError as error:
+                return self._log_away(dialect, error)
+            body = dialect.count_body(count)
+            return web.Response(body=body, content_type=dialect.BODY_TYPE)
+
+        return handle
+
+    async def _counted(self, session: Session, call: Call) -> int:
+        try:
+            return len(build(call, session.history, self._parts.renderer).ids)
+        except NotGiven as error:
+            if not error.missing:
+                raise
+        await self._parts.sessions.read_on(session)  # another gateway may have given it
+        return len(build(call, session.history, self._parts.renderer).ids)
+
+    def _calls(self, dialect: Dialect) -> Handler:
+        async def handle(request: web.Request) -> web.StreamResponse:
+            began_s = time.monotonic()
+            try:
+                session = await self._session(request, dialect)
+                call = told(await self._read(request, dialect), request.headers)
+                for name in call.ignored:
+                    self._parts.metrics.count(f"ignored:{name}")
+                turn = self._begin(session, call, dialect)
+            except CallRefused as refusal:
+                return self._refused(dialect, refusal)
+            except LogError as error:
+                return self._log_away(dialect, error)
+            try:
+                response = await (self._stream if call.stream else self._whole)(
+                    request, dialect, turn
+                )
+            except BaseException:
+                turn.client_gone()
+                raise
+            took_s = time.monotonic() - began_s
+            if took_s > _SLOW_S:
+                detail = f"{took_s:.0f} s, status {response.status}"
+                self._parts.metrics.say("slow", session.session_id, turn.turn_id, detail)
+            return response
+
+        return handle
+
+    async def _read(self, request: web.Request, dialect: Dialect | CountingDialect) -> Call:
+        """The call, if it is not far beyond what a prompt can be."""
+        body = await _body(request)
+        call = dialect.read_call(body)
+        if len(call.model) > _MODEL_CHARACTERS_MAX:
+            raise refused("model", f"has more than {_MODEL_CHARACTERS_MAX} characters")
+        window = self._parts.settings.gateway_context_tokens
+        if len(body) > window:  # each token is at least a byte of it
+            await self._parts.renderer.fitting.check(call, window)
+        return call
+
+    def _log_away(self, dialect: Dialect, error: LogError) -> web.Response:
+        self._parts.metrics.say("log", None, None, str(error))
+        away = CallRefused(503, "the log is away: try again", kind="log_unavailable")
+        return self._refused(dialect, away)
+
+    def _begin(self, session: Session, call: Call, dialect: Dialect) -> RunningTurn:
+        """Nothing is awaited from the checks to the turn's start: an end cannot come between."""
+        self._admit(session)
+        turn = RunningTurn(self._parts, session, call, dialect)
+        self._turns.add(turn)
+        session.work.hear(call)
+        turn.task.add_done_callback(lambda _: self._turns.discard(turn))
+        return turn
+
+    def _read_key(self, request: web.Request, dialect: Dialect) -> SessionKey:
+        """The key in the path; else the first in a header that is one."""
+        in_path = request.match_info.get("key")
+        texts = [request.headers.get(header, "") for header in dialect.KEY_HEADERS]
+        reason = "none given"
+        for text in [in_path] if in_path else [_bare(text) for text in texts if text]:
+            try:
+                return self._keys.read(text, int(time.time() * 1000))
+            except BadKey as error:
+                reason = error.reason
+        self._parts.metrics.count("keys_refused")
+        self._parts.metrics.say("key", None, None, reason)
+        raise CallRefused(401, UNKNOWN_KEY, kind="authentication_error", code="invalid_api_key")
+
+    async def _session(self, request: web.Request, dialect: Dialect) -> Session:
+        key = self._read_key(request, dialect)
+        if self.draining:
+            raise _going_down()
+        await self._parts.weights.known()
+        return await self._parts.sessions.get(key)
+
+    def _admit(self, session: Session) -> None:
+        if self.draining:
+            raise _going_down()
+        if session.sealed or session.ended is not None:
+            raise ended_refusal()
+        limit = self._parts.settings.gateway_turns_max
+        budget = session.budget("turns")
+        most = limit if budget is None else min(budget, limit)
+        if session.calls >= most:
+            detail = f"this session has used its {most} turns: end it"
+            raise CallRefused(403, detail, kind="turn_limit", code="turn_limit")
+
+    async def _whole(
+        self, request: web.Request, dialect: Dialect, turn: RunningTurn
+    ) -> web.StreamResponse:
+        while True:
+            out = await turn.out.get()
+            if isinstance(out, CallRefused):
+                return self._refused(dialect, out, turn)
+            if isinstance(out, Answer):
+                body = dialect.answer_body(turn.call, out)
+                response = web.Response(body=body, content_type=dialect.BODY_TYPE)
+                await response.prepare(request)
+                await response.write_eof()
+                self._parts.metrics.count("answers:200")
+                return response
+
+    async def _stream(
+        self, request: web.Request, dialect: Dialect, turn: RunningTurn
+    ) -> web.StreamResponse:
+        keep_alive_s = self._parts.settings.gateway_keep_alive_s
+        stream = dialect.stream(turn.call, turn.names)
+        response: web.StreamResponse | None = None
+        while True:
+            out = await _next(turn.out, keep_alive_s)
+            if response is None:
+                if isinstance(out, CallRefused) and not dialect.refuses_in_stream(out):
+                    return self._refused(dialect, out, turn)
+                response = await _begun(request, dialect, stream)
+            data = _event(stream, out)
+            if isinstance(out, Answer | CallRefused):
+                # In one go: a client that has seen the end may hang up at once.
+                await response.write_eof(data)
+                self._parts.metrics.count("answers:200")
+                if isinstance(out, CallRefused):
+                    self._say(out, turn)
+                return response
+            if data:
+                await response.write(data)
+
+    def _refused(
+        self, dialect: Dialect, refusal: CallRefused, turn: RunningTurn | None = None
+    ) -> web.Response:
+        self._parts.metrics.count(f"answers:{refusal.status}")
+        self._say(refusal, turn)
+        headers = {}
+        if refusal.status in _RETRY_STATUSES:
+            headers["retry-after"] = str(self._parts.settings.gateway_retry_after_s)
+        elif refusal.status in _FINAL_STATUSES:
+            headers["x-should-retry"] = "false"
+        return web.Response(
+            status=refusal.status,
+            body=dialect.error_body(refusal),
+            content_type=dialect.BODY_TYPE,
+            headers=headers,
+        )
+
+    def _say(self, refusal: CallRefused, turn: RunningTurn | None) -> None:
+        """The access log's line of an error; what the error says may repeat the conversation."""
+        session_id, turn_id = (turn.session_id, turn.turn_id) if turn else (None, None)
+        detail = f"{refusal.status} {refusal.code or refusal.kind}"
+        self._parts.metrics.say("refused", session_id, turn_id, detail)
+
+
+async def _next(
+    out: "asyncio.Queue[Piece | Answer | CallRefused]", seconds: float
+) -> Piece | Answer | CallRefused | None:
+    """What comes next; None if nothing does for so long."""
+    if not out.empty():
+        return out.get_nowait()
+    try:
+        return await asyncio.wait_for(out.get(), seconds)
+    except TimeoutError:
+        return None
+
+
+async def _begun(
+    request: web.Request, dialect: Dialect, stream: AnswerStream
+) -> web.StreamResponse:
+    response = web.StreamResponse(
+        headers={"content-type": dialect.STREAM_TYPE, "cache-control": "no-store"}
+    )
+    await response.prepare(request)
+    await response.write(stream.start())
+    return response
+
+
+def _event(stream: AnswerStream, out: Piece | Answer | CallRefused | None) -> bytes:
+    match out:
+        case None:
+            return stream.keep_alive()
+        case Answer():
+            return stream.end(out)
+        case CallRefused():
+            return stream.error(out)
+        case _:
+            return stream.piece(out)
+
+
+def _going_down() -> CallRefused:
+    return CallRefused(503, GOING_DOWN, kind="unavailable")
+
+
+def _bare(text: str) -> str:
+    return text[7:].strip() if text[:7].lower() == "bearer " else text.strip()
+
+
+def _unkeyed(path: str) -> str:
+    """A path without the key that may stand before it."""
+    return "/" + path.removeprefix(_KEYED).partition("/")[2] if path.startswith(_KEYED) else path
+
+
+async def _body(request: web.Request) -> bytes:
+    try:
+        return await request.read()
+    except web.RequestPayloadError:
+        raise CallRefused(400, "the body is not encoded as its headers say") from None
+    except web.HTTPRequestEntityTooLarge as error:
+        raise CallRefused(413, f"the body is too large: {error.text}") from None

@@ -1,0 +1,1 @@
+"""Messages become token ids: tokenizers, chat templates, and what they do by themselves."""

@@ -1,0 +1,1 @@
+"""`turnstream dead-letters`: refused events, read, explained and sent again."""

@@ -1,0 +1,1 @@
+"""`turnstream doctor`: one module a thing that is looked at."""

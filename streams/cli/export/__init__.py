@@ -1,0 +1,1 @@
+"""`turnstream export`: which records are taken, and the files they become."""

@@ -1,0 +1,1 @@
+"""`turnstream replay`: where events come from, what becomes of them, what is told of it."""

@@ -1,0 +1,1 @@
+"""`turnstream up`: the pipeline in one process, and the sinks beside it."""
