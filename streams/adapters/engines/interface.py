@@ -40,12 +40,20 @@ class KeyRefused(EngineError):
         super().__init__(message, retryable=retryable)
 
 
+class EngineAway(EngineError):
+    """Nobody answers at its address."""
+
+
 class WrongEngine(EngineError):
     """Somebody answers at that address, but not the engine that was named."""
 
     def __init__(self, message: str) -> None:
         """Asking again would not mend it."""
         super().__init__(message, retryable=False)
+
+
+class Redirected(WrongEngine):
+    """Somebody answers at that address, and names another; the text has both."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -148,8 +156,12 @@ class Engine(Protocol):
         """Stop a generation; no error if it is over."""
         ...
 
-    async def ready(self) -> bool:
-        """Whether it answers."""
+    async def require_ready(self) -> None:
+        """Return if it can be asked.
+
+        Raises:
+            EngineError: it cannot, and why.
+        """
         ...
 
     async def close(self) -> None:

@@ -144,9 +144,14 @@ class LocalEngine:
         if error is not None:
             raise EngineError(f"{self.name}: {error}", retryable=error.retryable)
 
-    async def ready(self) -> bool:
-        """Whether its thread is there."""
-        return self._worker.alive
+    async def require_ready(self) -> None:
+        """Return if its thread is there.
+
+        Raises:
+            EngineError: it has ended.
+        """
+        if not self._worker.alive:
+            raise EngineError(f"{self.name}: its thread has ended")
 
     async def close(self) -> None:
         """End the thread, and with it what is under way."""

@@ -6,8 +6,8 @@
 The wire knows an engine's paths, fields and words; nothing of it is known here.
 
 Invariant: a request is sent again only after a failed connection, and never after a token of it
-was given; an answer that stops without a finish is an error, never a short answer; every wait
-is bounded.
+was given; no redirect is followed; an answer that stops without a finish is an error, never a
+short answer; every wait is bounded.
 """
 
 import asyncio
@@ -15,21 +15,25 @@ import base64
 import contextlib
 import itertools
 from collections import OrderedDict
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
-from typing import Any, Literal, Protocol
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from typing import Any, Literal
 
 import aiohttp
 import msgspec
+from aiohttp import hdrs
 
 from streams.adapters.engines.distribution import Learning
 from streams.adapters.engines.interface import (
+    EngineAway,
     EngineError,
     Generation,
     KeyRefused,
+    Redirected,
     Tokens,
     WrongEngine,
 )
-from streams.adapters.engines.routing import Replicas, without_password
+from streams.adapters.engines.routing import Replicas, shown, without_password
+from streams.adapters.engines.wire import Answer, Wire
 from streams.errors import BadSetting
 from streams.settings import PREFIX
 
@@ -57,54 +61,6 @@ _PASSING = {408, 425, 429}
 
 class _Lost(Exception):
     """The connection could not be made, or broke."""
-
-
-class Answer(Protocol):
-    """Reads one answer, event by event."""
-
-    def tokens(self, event: bytes) -> Tokens | None:
-        """What an event says, if anything.
-
-        Raises:
-            EngineError: it tells of a failure, or cannot be understood.
-        """
-        ...
-
-
-class Wire(Protocol):
-    """How an engine is spoken to."""
-
-    @property
-    def kind(self) -> str:
-        """Its name, in words to people."""
-        ...
-
-    @property
-    def generate_path(self) -> str: ...
-
-    @property
-    def abort_path(self) -> str: ...
-
-    @property
-    def signs(self) -> Mapping[str, str | None]:
-        """Paths that answer when it is ready, with a field that no other server's has."""
-        ...
-
-    def body(self, generation: Generation) -> dict[str, Any]: ...
-
-    def headers(self, generation: Generation) -> dict[str, str]: ...
-
-    def answer(self, generation: Generation) -> Answer: ...
-
-    def abort_body(self, request_id: str) -> dict[str, Any]: ...
-
-    def is_twin(self, message: str) -> bool:
-        """Whether it refused a request because it has one with the same id."""
-        ...
-
-    def is_switched_off(self, message: str) -> bool:
-        """Whether it forbade a request to everybody, whatever key they have."""
-        ...
 
 
 class HttpEngine:
@@ -209,18 +165,22 @@ class HttpEngine:
                 data=body,
                 headers=_JSON | self._entry[address],
                 timeout=_QUESTION,
+                allow_redirects=False,
             ):
                 pass
 
-    async def ready(self) -> bool:
-        """Whether any of it answers.
+    async def require_ready(self) -> None:
+        """Return if any of it answers.
 
         Raises:
             WrongEngine: somebody else answers at one of the addresses.
             KeyRefused: it answers, but not to us.
+            EngineError: no address answers, or none yet: what the first of them does.
         """
-        asked = (self._is_ready(address) for address in self.replicas.addresses)
-        return any(await asyncio.gather(*asked))
+        asked = await asyncio.gather(*map(self._trouble, self.replicas.addresses))
+        troubles = [trouble for trouble in asked if trouble is not None]
+        if len(troubles) == len(asked):
+            raise troubles[0]
 
     async def close(self) -> None:
         if self._client is not None:
@@ -246,6 +206,7 @@ class HttpEngine:
                 data=body,
                 headers=headers,
                 timeout=self._timeout,
+                allow_redirects=False,
             ) as response:
                 self.replicas.answered(address)
                 if response.status != _OK:
@@ -278,30 +239,38 @@ class HttpEngine:
     async def _refusal(self, address: str, response: aiohttp.ClientResponse) -> EngineError:
         text = (await response.content.read(_DETAIL_CHARS_MAX)).decode(errors="replace")
         status = response.status
+        if hdrs.LOCATION in response.headers:
+            text = _redirect(response)
         if status == _UNAUTHORIZED or (
             status == _FORBIDDEN and not self.wire.is_switched_off(text)
         ):
             return self._no_entry(address, status, text)
         return self._error(address, f"status {status}: {text}", retryable=is_passing(status))
 
-    async def _is_ready(self, address: str) -> bool:
+    async def _trouble(self, address: str) -> EngineError | None:
+        """Why an address cannot be asked now, if so."""
         for path, field in self.wire.signs.items():
             try:
                 async with self._http.get(
-                    address + path, headers=self._entry[address], timeout=_QUESTION
+                    address + path,
+                    headers=self._entry[address],
+                    timeout=_QUESTION,
+                    allow_redirects=False,
                 ) as response:
                     body = await response.read()
-            except (aiohttp.ClientError, TimeoutError, OSError):
-                return False
+            except (aiohttp.ClientError, TimeoutError, OSError) as error:
+                return EngineAway(f"{address}: no answer: {type(error).__name__}: {error}")
+            status = f"{address}: status {response.status} for {path}"
             if is_passing(response.status):
-                return False
+                return EngineError(status)
             if response.status in (_UNAUTHORIZED, _FORBIDDEN):
                 text = body[:_DETAIL_CHARS_MAX].decode(errors="replace")
                 raise self._no_entry(address, response.status, text)
+            if hdrs.LOCATION in response.headers:
+                raise Redirected(f"{status}, {_redirect(response)}")
             if response.status != _OK or (field is not None and not _has(body, field)):
-                what = f"status {response.status} for {path}, this is no {self.wire.kind}"
-                raise WrongEngine(f"{address}: {what}")
-        return True
+                raise WrongEngine(f"{status}, this is no {self.wire.kind}")
+        return None
 
     def _remember(self, request_id: str, address: str) -> None:
         self._places[request_id] = address
@@ -337,16 +306,14 @@ def _basic(user: str, password: str) -> dict[str, str]:
     return {"authorization": f"Basic {told}"}
 
 
+def _redirect(response: aiohttp.ClientResponse) -> str:
+    """Where it leads; it is not followed, for the key would stay behind and a POST become a GET."""
+    return f"a redirect to {shown(response.headers[hdrs.LOCATION])[:_DETAIL_CHARS_MAX]}"
+
+
 def is_passing(status: int) -> bool:
     """Whether a request with that status may succeed later."""
     return status >= _SERVER_ERROR or status in _PASSING
-
-
-def weight_version(label: str | None) -> int | None:
-    """The number that an engine's label is, if it is one."""
-    if label is None or not (label.isascii() and label.isdecimal()):
-        return None
-    return int(label) if len(label) < len(str(2**63)) else None
 
 
 def _has(body: bytes, field: str) -> bool:

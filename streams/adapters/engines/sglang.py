@@ -29,7 +29,8 @@ from streams.adapters.engines.interface import (
     Sampling,
     Tokens,
 )
-from streams.adapters.engines.over_http import READ_S, HttpEngine, is_passing, weight_version
+from streams.adapters.engines.over_http import READ_S, HttpEngine, is_passing
+from streams.adapters.engines.wire import weight_version
 
 _FINISHES: dict[str, Finish] = {"stop": "stop", "length": "length", "abort": "abort"}
 _EXPERT_BYTES = 4

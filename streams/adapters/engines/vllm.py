@@ -26,7 +26,8 @@ from streams.adapters.engines.interface import (
     Sampling,
     Tokens,
 )
-from streams.adapters.engines.over_http import READ_S, HttpEngine, is_passing, weight_version
+from streams.adapters.engines.over_http import READ_S, HttpEngine, is_passing
+from streams.adapters.engines.wire import weight_version
 
 ID_PREFIX = "generate-tokens-"
 """The server puts it before the id of a request; who aborts has to, too."""

@@ -8,9 +8,9 @@ import msgspec
 import numpy as np
 import pytest
 
-from streams.adapters.engines.over_http import Wire
 from streams.adapters.engines.sglang import SglangWire
 from streams.adapters.engines.vllm import VllmWire
+from streams.adapters.engines.wire import Wire
 from tests.adapters.engines.standins.kinds import asks
 
 

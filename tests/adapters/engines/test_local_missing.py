@@ -8,7 +8,7 @@ import pytest
 from streams.adapters.engines.local import LocalEngine
 from streams.cli.serving import open_engine
 from streams.errors import BadSetting
-from tests.adapters.gateway.prompt_setting import renderer
+from tests.adapters.gateway.prompts.prompt_setting import renderer
 
 
 def refused(name: str) -> str:

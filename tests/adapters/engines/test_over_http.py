@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from streams.adapters.engines import over_http
-from streams.adapters.engines.interface import WrongEngine
-from streams.adapters.gateway.sampled import Sampled
+from streams.adapters.engines.interface import EngineAway, EngineError, WrongEngine
+from streams.adapters.gateway.sampling.sampled import Sampled
 from tests.adapters.engines.calls import heard
 from tests.adapters.engines.standins.kinds import EACH, KINDS, Kind, Stand, asks, tried
 from tests.adapters.engines.standins.model import SmallModel
@@ -213,9 +213,10 @@ def test_the_prompt_comes_back_only_if_asked_for(kind: Kind) -> None:
 @EACH
 def test_ready_is_asked_of_the_right_server(kind: Kind) -> None:
     async def story(at: Stand) -> None:
-        assert await at.engine.ready()
+        await at.engine.require_ready()
         at.server.faults.away = True
-        assert not await at.engine.ready()
+        with pytest.raises(EngineError, match=f"{at.urls[0]}: status 503 for /"):
+            await at.engine.require_ready()
 
     tried(kind, story)
 
@@ -225,7 +226,8 @@ def test_an_engine_that_is_away_is_not_ready(kind: Kind) -> None:
     async def work() -> None:
         engine = kind.engine([f"http://127.0.0.1:{free_port()}"])
         try:
-            assert not await engine.ready()
+            with pytest.raises(EngineAway, match=": no answer: ClientConnectorError: "):
+                await engine.require_ready()
             await engine.abort("r1")
         finally:
             await engine.close()
@@ -243,7 +245,7 @@ def test_another_server_is_not_taken_for_it(
         async with standing(other(SmallModel())) as urls:
             engine = kind.engine(urls)
             with pytest.raises(WrongEngine, match=rf"{urls[0]}: .* this is no "):
-                await engine.ready()
+                await engine.require_ready()
             await engine.close()
 
     asyncio.run(work())

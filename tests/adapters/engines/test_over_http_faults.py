@@ -192,7 +192,7 @@ def test_replicas_that_are_not_there_cost_no_answer(kind: Kind) -> None:
                 *(heard(engine, asks(request_id=f"r{n}", key=f"s{n}")) for n in range(8))
             )
             assert [each.error for each in came] == [None] * 8
-            assert await engine.ready()
+            await engine.require_ready()
         finally:
             await engine.close()
 

@@ -19,7 +19,7 @@ SETTING = "TURNSTREAM_ENGINE_API_KEY"
 def test_the_key_is_sent_with_every_request(kind: Kind) -> None:
     async def story(at: Stand) -> None:
         at.server.api_key = KEY
-        assert await at.engine.ready()
+        await at.engine.require_ready()
         at.model.gap_s = 0.01
         chunks = []
         async for tokens in at.engine.generate(asks(max_new_tokens=10_000)):
@@ -54,7 +54,7 @@ def test_sglang_is_not_ready_for_those_without_the_key_and_says_why() -> None:
     async def story(at: Stand) -> None:
         at.server.api_key = KEY
         with pytest.raises(KeyRefused, match=SETTING):
-            await at.engine.ready()
+            await at.engine.require_ready()
 
     tried(KINDS["sglang"], story)
 
@@ -92,7 +92,7 @@ def test_a_password_in_an_address_is_sent_and_never_shown(kind: Kind) -> None:
         engine = kind.engine([f"http://{USER}:{PASSWORD}@{place}"])
         try:
             at.server.basic = f"{USER}:{PASSWORD}"
-            assert await engine.ready()
+            await engine.require_ready()
             at.model.gap_s = 0.01
             async for _ in engine.generate(asks(max_new_tokens=10_000)):
                 await engine.abort("r1")

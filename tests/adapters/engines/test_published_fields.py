@@ -8,7 +8,7 @@ import pytest
 
 from streams.adapters.engines import sglang, vllm
 from streams.adapters.engines.interface import Tokens
-from streams.adapters.engines.over_http import Wire
+from streams.adapters.engines.wire import Wire
 from tests.adapters.engines.published import Wheel, class_of, fields_of, strings_of
 from tests.adapters.engines.standins.kinds import asks
 from tests.adapters.engines.standins.model import SmallModel

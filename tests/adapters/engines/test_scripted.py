@@ -50,7 +50,7 @@ def entries(engine: ScriptedEngine) -> list[Sampled]:
 
 def test_it_is_an_engine() -> None:
     engine: Engine = engine_of(Rule(text="a"))
-    assert asyncio.run(engine.ready())
+    asyncio.run(engine.require_ready())
     assert engine.logprobs == "processed"
 
 
@@ -275,6 +275,7 @@ def test_to_stop_what_is_over_is_no_error() -> None:
     played(engine, asks())
     asyncio.run(engine.abort(asks().request_id))
     asyncio.run(engine.abort("never asked"))
+    assert [entry.finish for entry in entries(engine)] == ["stop"]
 
 
 def test_weights_may_change_in_the_middle_of_an_answer() -> None:

@@ -8,9 +8,9 @@ import numpy as np
 from streams.adapters.dialects.calls import Call, Message, Tool
 from streams.adapters.engines.interface import Generation, Sampling
 from streams.adapters.engines.scripted import DEMO, ScriptedEngine
-from streams.adapters.gateway.parsing import AnswerParser, Parsed
+from streams.adapters.gateway.answers.parsing import AnswerParser, Parsed
 from tests.adapters.engines.calls import heard
-from tests.adapters.gateway import answers
+from tests.adapters.gateway.answers import drawn as answers
 from tests.drift.next_prompts import BASH, READ
 
 QUESTION: Message = {"role": "user", "content": "How big is the repo?"}

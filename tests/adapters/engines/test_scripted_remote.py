@@ -11,7 +11,7 @@ import aiohttp
 import numpy as np
 import pytest
 
-from streams.adapters.engines.interface import EngineError, Generation, Sampling, Tokens
+from streams.adapters.engines.interface import EngineAway, EngineError, Generation, Sampling, Tokens
 from streams.adapters.engines.scripted.remote import NotScripted, RemoteScriptedEngine
 from tests.adapters.engines.calls import decode, encode
 from tests.adapters.engines.test_scripted_process import journal, journal_at_last, running
@@ -157,23 +157,24 @@ def test_an_answer_that_stops_in_the_middle_is_an_error() -> None:
 
 
 def test_an_engine_that_is_away_is_not_ready_and_says_so() -> None:
-    async def work(url: str) -> bool:
+    async def work(url: str) -> None:
         async with at(url) as engine:
             await engine.abort("r1")
-            return await engine.ready()
+            await engine.require_ready()
 
     url = f"http://127.0.0.1:{free_port()}"
-    assert not asyncio.run(work(url))
+    with pytest.raises(EngineAway, match=f"{url}: no answer: "):
+        asyncio.run(work(url))
     with pytest.raises(EngineError, match=f"scripted engine at {url}: "):
         asyncio.run(taken(url, generation()))
 
 
 def test_another_server_is_not_taken_for_one(tmp_path: Path) -> None:
-    async def work(url: str) -> bool:
+    async def work(url: str) -> None:
         async with at(url) as engine:
-            return await engine.ready()
+            await engine.require_ready()
 
     with running({"otherwise": {"text": "x"}}, tmp_path) as url:
-        assert asyncio.run(work(url))
+        asyncio.run(work(url))
         with pytest.raises(NotScripted, match="status 404"):
             asyncio.run(work(f"{url}/elsewhere"))

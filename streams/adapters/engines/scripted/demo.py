@@ -60,7 +60,7 @@ def _tools(head: str) -> list[dict[str, Any]]:
         try:
             function = json.loads(line)["function"]
         except (ValueError, LookupError, TypeError):
-            continue
+            continue  # a line that only looks like one: the demo offers what it can read
         if isinstance(function, dict) and isinstance(function.get("name"), str):
             found.append(function)
     return found

@@ -154,9 +154,8 @@ class ScriptedEngine:
         for running in self._running.values() if abort else ():
             running.stop(f"weights {version}")
 
-    async def ready(self) -> bool:
+    async def require_ready(self) -> None:
         """It always is."""
-        return True
 
     async def close(self) -> None:
         """Stop what is under way."""

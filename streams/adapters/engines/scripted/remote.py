@@ -13,6 +13,7 @@ import aiohttp
 import msgspec
 
 from streams.adapters.engines.interface import (
+    EngineAway,
     EngineError,
     Experts,
     Finish,
@@ -20,11 +21,12 @@ from streams.adapters.engines.interface import (
     Tokens,
     WrongEngine,
 )
+from streams.adapters.engines.over_http import is_passing
 from streams.adapters.engines.routing import shown
 
 _TIMEOUT = aiohttp.ClientTimeout(total=None, sock_connect=5.0, sock_read=300.0)
 _QUESTION = aiohttp.ClientTimeout(total=5.0)
-_OK, _REFUSED = 200, 503
+_OK = 200
 _DETAIL_CHARS_MAX = 500
 
 
@@ -107,21 +109,25 @@ class RemoteScriptedEngine:
         except (aiohttp.ClientError, TimeoutError):
             pass
 
-    async def ready(self) -> bool:
-        """Whether it answers.
+    async def require_ready(self) -> None:
+        """Return if it answers.
 
         Raises:
+            EngineAway: nobody answers.
+            EngineError: it answers, but not yet.
             NotScripted: somebody else answers.
         """
         try:
             async with self._http.get(f"{self._url}/ready", timeout=_QUESTION) as response:
                 body = await response.read()
-        except (aiohttp.ClientError, TimeoutError):
-            return False
-        if response.status not in {_OK, _REFUSED} or body:
+        except (aiohttp.ClientError, TimeoutError) as error:
+            detail = f"{type(error).__name__}: {shown(str(error))}"
+            raise EngineAway(f"{self.name}: no answer: {detail}") from error
+        if is_passing(response.status):
+            raise EngineError(f"{self.name}: status {response.status}")
+        if response.status != _OK or body:
             what = f"status {response.status}, this is no scripted engine"
             raise NotScripted(f"{self._shown}: {what}")
-        return response.status == _OK
 
     async def close(self) -> None:
         if self._client is not None:

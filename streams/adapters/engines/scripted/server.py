@@ -130,7 +130,8 @@ async def _journal(request: web.Request) -> web.Response:
 
 
 async def _ready(request: web.Request) -> web.Response:
-    return web.Response(status=200 if await request.app[ENGINE].ready() else 503)
+    await request.app[ENGINE].require_ready()
+    return web.Response()
 
 
 async def _read(request: web.Request, form: type[Form]) -> Form:

@@ -107,8 +107,8 @@ class SmallModel:
         if request_id in self._stopped:
             self._stopped[request_id].set()
 
-    async def ready(self) -> bool:
-        return True
+    async def require_ready(self) -> None:
+        """It always is."""
 
     async def close(self) -> None:
         pass
