@@ -19,7 +19,7 @@ import os
 import shutil
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,11 +32,14 @@ import transformers
 from streams.adapters.client import Turnstream
 from streams.trainer import Batch, Subscription, subscribe
 from streams.trainer.converters import padded
+from streams.trainer.converters.rows import Row, convertible
 
 CONTROL_KEY = "TURNSTREAM_GATEWAY_CONTROL_KEY"
 ENGINE_KEY = "TURNSTREAM_ENGINE_API_KEY"
 METRICS = "metrics.jsonl"
 LOAD_S = 600.0
+FARTHEST = 20.0
+"""Between two logprobs of a token, so that their ratio is a number of 32 bits."""
 
 Load = Callable[[Path, int], None]
 """Puts the weights of a model's folder into the engine, under that version."""
@@ -76,6 +79,7 @@ class Loop:
 
 def train(options: Options, load: Load | None = None) -> None:
     """Train until so many steps are done, over all lives of the run."""
+    options.checkpoints.mkdir(parents=True, exist_ok=True)
     newest = max(options.checkpoints.glob("step-" + "[0-9]" * 8), default=None)
     folder = options.model if newest is None else newest / "model"
     device = "cuda" if torch.cuda.is_available() else "cpu"
@@ -86,39 +90,45 @@ def train(options: Options, load: Load | None = None) -> None:
     ).to(device)
     optimizer = torch.optim.AdamW(model.parameters(), lr=options.learning_rate, weight_decay=0.0)
     loop = Loop(options, model, optimizer, load)
+    print(f"begins with {folder}", flush=True)
     with subscribe(
         options.log,
         run_id=options.run or None,
         batch_groups=options.groups,
         group_size=options.group_size,
         advantages="grpo",
-        max_staleness=options.max_staleness,
+        # Without `load` all that is sampled is of version 0, however far the weights have come.
+        max_staleness=options.max_staleness if load else None,
         tokens_max=options.tokens_max,
         current_version=0,
+        start="beginning",  # without a checkpoint nothing counts, whatever was committed
     ) as batches:
         if newest is not None:
             _restore(loop, batches, newest)
             _hand_over(loop, batches, newest)  # the engine may have other weights by now
         while not options.steps or loop.step < options.steps:
             batch = next(batches)
-            if not batch.rows:
+            rows, refused = convertible(batch.rows)
+            for error in refused:  # or it would come again at every start
+                print(f"left out: {error}", file=sys.stderr, flush=True)
+            check_temperature(rows, options.temperature)
+            if not rows:
                 continue  # nothing in it trains; the next commit covers it
-            told, statistics = _stepped(loop, batch)
+            told, statistics = _stepped(loop, batch, rows)
             batches.commit(loop.step, loop.step, statistics)
-            folder = _saved(loop, batches)
             with (options.checkpoints / METRICS).open("a", encoding="utf-8") as metrics:
-                metrics.write(json.dumps(told) + "\n")
+                metrics.write(json.dumps(told) + "\n")  # a step done again is told again
+            folder = _saved(loop, batches)
             print(" ".join(f"{name} {value:.4g}" for name, value in told.items()), flush=True)
             _hand_over(loop, batches, folder)
 
 
-def _stepped(loop: Loop, batch: Batch) -> tuple[dict[str, float], dict[str, Any]]:
+def _stepped(loop: Loop, batch: Batch, rows: list[Row]) -> tuple[dict[str, float], dict[str, Any]]:
     """One optimizer step; what there is to say of it, and of each sample for `inspect --step`."""
     options, model = loop.options, loop.model
     loss_sum, clipped, furthest, statistics = 0.0, 0.0, 1.0, dict[str, Any]()
     loop.optimizer.zero_grad()
-    by_length = sorted(batch.rows, key=lambda row: row.sample.tokens.size)  # little is padding
-    for pack in padded.packs(by_length, tokens_max=options.tokens_max):
+    for pack in passes(rows, options.tokens_max):
         columns = {k: v.to(model.device) for k, v in padded.padded(pack).items()}
         logits = model(columns["input_ids"], attention_mask=columns["attention_mask"]).logits
         loss, ratio = policy_loss(logits / options.temperature, columns, options.clip)
@@ -131,7 +141,7 @@ def _stepped(loop: Loop, batch: Batch) -> tuple[dict[str, float], dict[str, Any]
             statistics[row.sample.sample_id] = {"ratio": {"value": most, "token": at + 1}}
         weights = columns["weights"][:, 1:]
         clipped += float((weights * ((ratio.detach() - 1).abs() > options.clip)).sum())
-    torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+    torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0, error_if_nonfinite=True)
     loop.optimizer.step()
     loop.step += 1
     rollouts = [rollout for group in batch.groups for rollout in group.rollouts]
@@ -149,16 +159,40 @@ def _stepped(loop: Loop, batch: Batch) -> tuple[dict[str, float], dict[str, Any]
     return told, statistics
 
 
+def check_temperature(rows: Iterable[Row], temperature: float) -> None:
+    """Stop before a step whose every ratio would be off."""
+    for sample in (row.sample for row in rows):
+        for said in (turn.sampling.temperature for turn in sample.turns if turn.sampling):
+            if said in (None, temperature):
+                continue
+            sys.exit(
+                f"{sample.session_id}: sampled at temperature {said:g}, and --temperature is "
+                f"{temperature:g}: give the one that the sessions sample with"
+            )
+
+
+def passes(rows: Iterable[Row], tokens_max: int) -> Iterator[list[Row]]:
+    """Rows by length, as many at a time as have no more tokens with their padding."""
+    some: list[Row] = []
+    for row in sorted(rows, key=lambda row: row.sample.tokens.size):
+        if some and (len(some) + 1) * row.sample.tokens.size > tokens_max:
+            yield some
+            some = []
+        some.append(row)
+    yield some
+
+
 def policy_loss(logits: Any, columns: dict[str, Any], clip: float) -> tuple[Any, Any]:
     """The loss, summed over rollouts, each of which counts once; and every token's ratio.
 
     The logits at one place score the token at the next. Where nothing trains, `weights` is 0 and
-    the ratio is put at 1, so that no large number meets a zero.
+    the ratio is put at 1, so that no large number meets a zero. Beyond `FARTHEST` it stays where
+    it is: an infinite one would make all weights NaN, by an advantage of 0 or by the clip's.
     """
     ids, weights = columns["input_ids"][:, 1:], columns["weights"][:, 1:]
     new = logits[:, :-1].log_softmax(-1).gather(-1, ids[..., None])[..., 0]
     apart = torch.where(columns["loss_mask"][:, 1:], new - columns["logprobs"][:, 1:], 0.0)
-    ratio, advantages = apart.exp(), columns["advantages"][:, 1:]
+    ratio, advantages = apart.clamp(-FARTHEST, FARTHEST).exp(), columns["advantages"][:, 1:]
     held = ratio.clamp(1 - clip, 1 + clip)
     return -(weights * torch.minimum(ratio * advantages, held * advantages)).sum(), ratio
 
@@ -229,7 +263,12 @@ def main() -> None:
     add("--learning-rate", type=float, default=1e-6)
     add("--clip", type=float, default=0.2, help="how far from 1 a ratio still counts")
     add("--temperature", type=float, default=1.0, help="that the sessions sample with")
-    add("--max-staleness", type=int, default=4, help="versions; older rollouts are left out")
+    add(
+        "--max-staleness",
+        type=int,
+        default=4,
+        help="versions; older rollouts are left out, if weights are loaded",
+    )
     add("--tokens-max", type=int, default=16_384, help="of one pass forward and back")
     add("--gateway", help=f"its URL, to pause calls while weights change; key: {CONTROL_KEY}")
     add(
@@ -237,6 +276,13 @@ def main() -> None:
         help=f"URLs of the engine with commas between, to load weights; key: {ENGINE_KEY}",
     )
     words = vars(parser.parse_args())
+    for name in ("clip", "temperature", "learning_rate", "groups", "tokens_max"):
+        if words[name] <= 0:
+            parser.error(f"--{name.replace('_', '-')}: give a number above 0")
+    if not (words["model"] / "config.json").is_file():
+        parser.error(f"--model: {words['model']} is no folder of a model: it has no config.json")
+    if words["gateway"] and words["sglang"] and not os.environ.get(CONTROL_KEY):
+        parser.error(f"{CONTROL_KEY}: needed to pause calls while weights are loaded")
     urls, key = words.pop("sglang"), os.environ.get(ENGINE_KEY, "")
     words["control_key"] = os.environ.get(CONTROL_KEY, "")
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))

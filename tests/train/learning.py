@@ -24,7 +24,7 @@ import httpx
 from examples.trainer.train import Options, train
 from streams.adapters.client import AsyncSession, Turnstream
 from streams.adapters.engines.local import LocalEngine
-from streams.adapters.gateway.rendering import Renderer
+from streams.adapters.gateway.rendering.renderer import Renderer
 from tests.train.models import CONTROL, small_model
 from tests.train.stage import SECONDS_MAX, Stage, play
 

@@ -7,7 +7,7 @@ was read as a folder.
 from pathlib import Path
 
 from streams.adapters.engines.local import LocalEngine
-from streams.adapters.gateway.rendering import Renderer
+from streams.adapters.gateway.rendering.renderer import Renderer
 from tests.train.models import smollm2, tokenizer_folder
 from tests.train.rescoring import Rescorer
 

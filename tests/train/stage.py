@@ -17,7 +17,7 @@ from schemas.record import Record
 from schemas.samples import Sample, SessionClosed
 from streams.adapters.client import AsyncSession, Turnstream
 from streams.adapters.engines.local import LocalEngine
-from streams.adapters.gateway.rendering import Renderer
+from streams.adapters.gateway.rendering.renderer import Renderer
 from streams.adapters.gateway.server import Gateway
 from streams.log.sqlite import SqliteLog
 from streams.processor.embedded import EmbeddedProcessor

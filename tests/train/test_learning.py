@@ -9,6 +9,8 @@ than that of a mean over steps or seeds would be.
 import statistics
 from pathlib import Path
 
+from transformers import AutoModelForCausalLM
+
 from examples.trainer import plot, train
 from tests.train.learning import GROUP_SIZE, GROUPS, Run
 
@@ -47,8 +49,11 @@ def test_a_rewarded_model_beats_the_same_run_with_its_rewards_shuffled(
     )
     deviation = statistics.stdev(control)
     apart = (statistics.mean(learned) - statistics.mean(control)) / deviation
+    weights = AutoModelForCausalLM.from_pretrained(runs["rewarded"].model)
     found.append(
-        f"learning: mean score {statistics.mean(first):.2f} in the first {LAST} of {STEPS} steps, "
+        f"learning: {weights.num_parameters():,} parameters, {STEPS} steps of "
+        f"{GROUPS * GROUP_SIZE} rollouts: mean score {statistics.mean(first):.2f} in the first "
+        f"{LAST}, "
         f"{statistics.mean(learned):.2f} in the last; {statistics.mean(control):.2f} with rewards "
         f"shuffled, where a rollout's deviation is {deviation:.2f}: {apart:.1f} of them apart"
     )

@@ -12,7 +12,7 @@ import pytest
 from streams.adapters.engines.interface import Engine, EngineError, Generation, Sampling
 from streams.adapters.engines.local import WAITING_MAX, LocalEngine
 from streams.adapters.engines.local_worker import CHUNK
-from streams.cli.engine_checks import ADVICE, check
+from streams.cli.doctor.engine_checks import ADVICE, check
 from streams.errors import BadSetting
 from tests.adapters.engines.calls import Came, heard
 from tests.train.models import TINY_WINDOW, TINY_WORDS, tiny_model
@@ -70,7 +70,7 @@ def answers(path: Path, *calls: Generation, **options: Any) -> list[Came]:
 def test_it_is_an_engine(tiny: Path) -> None:
     async def story(engine: LocalEngine) -> None:
         any_engine: Engine = engine
-        assert await any_engine.ready()
+        await any_engine.require_ready()
         assert any_engine.logprobs == "processed"
         assert not any_engine.forces_calls
         assert str(tiny) in any_engine.name
@@ -259,7 +259,8 @@ def test_closing_ends_what_is_under_way_and_refuses_more(tiny: Path) -> None:
         await engine.close()
         assert [tokens.finish async for tokens in under_way][-1] == "abort"
         assert {(await one).finish for one in running} == {"abort"}
-        assert not await engine.ready()
+        with pytest.raises(EngineError, match="its thread has ended"):
+            await engine.require_ready()
         assert (await heard(engine, asks())).error is not None
         with pytest.raises(EngineError, match="closed"):
             await engine.replace_weights({}, 1)

@@ -1,15 +1,23 @@
 """The example trainer: what its loss counts, and that a run which died goes on as if it had not."""
 
+import dataclasses
 import math
+import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
 from examples.trainer import plot
-from examples.trainer.train import METRICS, Options, policy_loss, train
+from examples.trainer import train as example
+from examples.trainer.train import METRICS, Options, passes, policy_loss, train
+from schemas.events import Sampling
+from schemas.samples import Sample, TurnSpan
 from streams.core.rollouts import Group, Rollout
 from streams.trainer import Row
 from streams.trainer.converters import padded
@@ -74,6 +82,21 @@ def test_a_ratio_beyond_the_clip_pulls_only_where_it_is_the_worse(
     _, ratio, gradient = loss_of([row("a", advantage, logprobs=unlikely)])
     assert ratio.max() > 2
     assert bool(gradient.abs().sum() > 0) is pulls
+
+
+@pytest.mark.parametrize("advantage", [1.0, 0.0, -1.0])
+def test_a_token_that_was_next_to_impossible_leaves_the_gradient_finite(advantage: float) -> None:
+    impossible = torch.full((5,), -1000.0).numpy()
+    loss, _, gradient = loss_of([row("a", advantage, logprobs=impossible)])
+    assert math.isfinite(loss)
+    assert gradient.isfinite().all()
+
+
+def test_no_pass_has_more_tokens_than_it_may_with_its_padding() -> None:
+    lengths = [30, 5, 5, 30, 6, 5, 7, 60]
+    rows = [row(str(at), 1.0, length=length) for at, length in enumerate(lengths)]
+    found = [[one.sample.tokens.size for one in some] for some in passes(rows, 60)]
+    assert found == [[5, 5, 5, 6, 7], [30, 30], [60]]
 
 
 def published() -> list[Published]:
@@ -151,3 +174,122 @@ def test_a_run_that_died_goes_on_as_if_it_had_not(tiny: Path, tmp_path: Path) ->
     told = [plot.read(tmp_path / name / METRICS) for name in ("whole", "broken")]
     assert told[0] == told[1]
     assert len(list((tmp_path / "whole").glob("step-*"))) == 2
+
+
+def test_a_run_that_died_before_its_first_checkpoint_trains_its_first_batch_again(
+    tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = in_file(tmp_path)
+    publish(settings, published())
+    options = Options(
+        model=tiny, checkpoints=tmp_path / "c", log=settings.log, run="r", steps=1, groups=2
+    )
+
+    def killed(*_: Any) -> Path:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(example, "_saved", killed)
+        with pytest.raises(KeyboardInterrupt):
+            train(options)
+    train(options)
+    lost, trained = trained_records(settings)
+    assert trained.sample_ids == lost.sample_ids
+    assert len((tmp_path / "c" / METRICS).read_text("utf-8").splitlines()) == 2
+    assert [step["step"] for step in plot.read(tmp_path / "c" / METRICS)] == [1]
+
+
+def test_a_sample_without_logprobs_costs_itself_and_not_the_run(
+    tiny: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    settings = in_file(tmp_path)
+    mute = sample("0-0", group_id="g0", group_size=GROUP_SIZE, rollout_index=0, run_id="r")
+    records = [
+        msgspec.structs.replace(record, logprobs_missing=record.loss_mask)
+        if isinstance(record, Sample) and record.sample_id == mute.sample_id
+        else record
+        for record in published()
+    ]
+    publish(settings, records)
+    train(
+        Options(
+            model=tiny, checkpoints=tmp_path / "c", log=settings.log, run="r", steps=1, groups=2
+        )
+    )
+    (record,) = trained_records(settings)
+    assert mute.sample_id in record.sample_ids
+    assert f"left out: sample {mute.sample_id}" in capsys.readouterr().err
+
+
+def test_without_an_engine_to_load_into_no_rollout_is_too_old(tiny: Path, tmp_path: Path) -> None:
+    settings = in_file(tmp_path)
+    versions = [[0, 3, 5]]  # of weights that the engine keeps
+    records = [
+        msgspec.structs.replace(record, weight_versions=versions)
+        if isinstance(record, Sample)
+        else record
+        for record in published()
+    ]
+    publish(settings, records)
+    options = Options(
+        model=tiny,
+        checkpoints=tmp_path / "c",
+        log=settings.log,
+        run="r",
+        steps=STEPS,
+        groups=2,
+        max_staleness=1,
+    )
+    train(options)
+    assert [len(record.sample_ids) for record in trained_records(settings)] == [8] * STEPS
+
+
+def test_another_temperature_than_the_sessions_had_ends_it_before_a_step(
+    tiny: Path, tmp_path: Path
+) -> None:
+    settings = in_file(tmp_path)
+    span = TurnSpan(turn_id="t", start=3, end=5, attach="root", sampling=Sampling(temperature=0.7))
+    records = [
+        msgspec.structs.replace(record, turns=[span]) if isinstance(record, Sample) else record
+        for record in published()
+    ]
+    publish(settings, records)
+    options = Options(
+        model=tiny, checkpoints=tmp_path / "c", log=settings.log, run="r", steps=1, groups=2
+    )
+    with pytest.raises(
+        SystemExit, match=r"0-0: sampled at temperature 0\.7, and --temperature is 1"
+    ):
+        train(options)
+    assert trained_records(settings) == []
+    train(dataclasses.replace(options, temperature=0.7))
+    assert len(trained_records(settings)) == 1
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["--clip", "-1"], "--clip: give a number above 0"),
+        (["--temperature", "0"], "--temperature: give a number above 0"),
+        (["--model", "nowhere"], "--model: nowhere is no folder of a model"),
+        (
+            ["--gateway", "http://127.0.0.1:1", "--sglang", "http://127.0.0.1:1"],
+            "TURNSTREAM_GATEWAY_CONTROL_KEY: needed to pause calls",
+        ),
+    ],
+)
+def test_a_command_line_that_cannot_be_meant_is_refused(
+    tiny: Path, tmp_path: Path, words: list[str], told: str
+) -> None:
+    places = ["--model", str(tiny), "--checkpoints", str(tmp_path / "c")]
+    environ = {name: value for name, value in os.environ.items() if name != example.CONTROL_KEY}
+    ran = subprocess.run(
+        [sys.executable, example.__file__, *places, *words],
+        env=environ,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert (ran.returncode, told in ran.stderr) == (2, True)
+    assert not (tmp_path / "c").exists()
