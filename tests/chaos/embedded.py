@@ -31,6 +31,7 @@ from streams.settings import Settings
 from tests.chaos.arena import environ_of
 from tests.chaos.comparison import Verdict, compare, found
 from tests.chaos.embedded_publisher import steps
+from tests.chaos.leash import ended_by_sigterm
 from tests.chaos.oracle import Expected, Oracle, read_to_end
 from tests.kafka.jars import ROOT
 
@@ -242,7 +243,7 @@ def main() -> None:
     parser.add_argument("seed", type=int)
     parser.add_argument("--sessions", type=int, default=400)
     options = parser.parse_args()
-    with tempfile.TemporaryDirectory(prefix="turnstream-chaos-") as folder:
+    with ended_by_sigterm(), tempfile.TemporaryDirectory(prefix="turnstream-chaos-") as folder:
         arguments = (Path(folder), options.kills, options.seed, options.sessions)
         sys.exit(1 if asyncio.run(chaos(*arguments)) else 0)
 

@@ -25,6 +25,7 @@ from streams.log.client_logs import silence_client_logs
 from tests.chaos.arena import Arena, Stuck, short_settings
 from tests.chaos.comparison import Verdict
 from tests.chaos.faults import KINDS, Faults, Injected
+from tests.chaos.leash import ended_by_sigterm
 from tests.chaos.load import CHUNK
 from tests.chaos.sessions import script
 from tests.kafka.broker import Broker, start_all
@@ -194,7 +195,8 @@ def main() -> None:
     options = parser.parse_args()
     silence_client_logs()
     folder = Path(tempfile.mkdtemp(prefix="turnstream-chaos-"))
-    code = asyncio.run(chaos(options.sessions, options.seed, options.brokers, folder))
+    with ended_by_sigterm():
+        code = asyncio.run(chaos(options.sessions, options.seed, options.brokers, folder))
     if code:
         say(f"exit {code}; broker data and what the workers said: {folder}")
     else:

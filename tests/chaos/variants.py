@@ -32,6 +32,7 @@ from tests.chaos import broken
 from tests.chaos.arena import Arena, short_settings
 from tests.chaos.comparison import Verdict
 from tests.chaos.faults import JOIN, KILL, LEAVE, Faults
+from tests.chaos.leash import ended_by_sigterm
 from tests.chaos.oracle import Expected, Oracle
 from tests.kafka.broker import Broker
 
@@ -258,7 +259,7 @@ async def _run_all(folder: Path) -> int:
 
 def main() -> None:
     silence_client_logs()
-    with tempfile.TemporaryDirectory(prefix="turnstream-chaos-") as folder:
+    with ended_by_sigterm(), tempfile.TemporaryDirectory(prefix="turnstream-chaos-") as folder:
         sys.exit(asyncio.run(_run_all(Path(folder))) and 1)
 
 

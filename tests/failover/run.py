@@ -36,6 +36,7 @@ from streams.log.client_logs import silence_client_logs
 from streams.log.kafka import KafkaLog
 from tests.adapters.gateway.agents_kinds import KINDS
 from tests.chaos.arena import Arena, short_settings
+from tests.chaos.leash import ended_by_sigterm
 from tests.failover.judging import Fate, judged, outcome_from
 from tests.failover.machine import Machine
 from tests.failover.processes import (
@@ -266,7 +267,7 @@ def main() -> None:
     silence_client_logs()
     folder = Path(tempfile.mkdtemp(prefix="turnstream-failover-"))
     machine = Machine()
-    with Broker(folder / "broker") as broker:
+    with ended_by_sigterm(), Broker(folder / "broker") as broker:
         run = asyncio.run(played(folder, broker, plan))
     for line in (*run.report(), machine.report()):
         sys.stdout.write(f"{line}\n")

@@ -131,7 +131,11 @@ class Broker:
 
     def __enter__(self) -> Self:
         """The broker, answering."""
-        self.start()
+        try:
+            self.start()
+        except BaseException:
+            self.close()  # whoever is interrupted here never comes to the end of the block
+            raise
         return self
 
     def __exit__(

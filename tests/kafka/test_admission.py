@@ -6,7 +6,7 @@ from pathlib import Path
 
 from aiokafka import AIOKafkaConsumer
 
-from streams.adapters.gateway.admission import ASK_AGAIN_S
+from streams.adapters.gateway.access.admission import ASK_AGAIN_S
 from streams.log.kafka import KafkaLog
 from streams.settings import Settings
 from tests.adapters.gateway.agents import says, user

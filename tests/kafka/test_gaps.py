@@ -2,12 +2,8 @@
 
 import asyncio
 import dataclasses
-import os
-import subprocess
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -19,11 +15,10 @@ from streams.log.interface import Outgoing
 from streams.log.kafka import KafkaLog
 from streams.log.kafka_topics import create_topics
 from streams.settings import Settings
-from tests.chaos.arena import environ_of
 from tests.core.test_limits import chain
-from tests.kafka.jars import ROOT
 from tests.kafka.test_processor import SECONDS_MAX, publish, wait_for, worker
 
+SKIPS = (sys.executable, "-m", "tests.kafka.skipping_worker")
 MANY = 600
 SKIPPED = 300
 STEADY_S = 0.02
@@ -36,23 +31,6 @@ def one_partition(bare_settings: Settings) -> Settings:
     )
     asyncio.run(create_topics(settings))
     return settings
-
-
-@contextmanager
-def skipping_worker(settings: Settings, said: Path) -> Iterator[None]:
-    with said.open("wb") as out:
-        running = subprocess.Popen(
-            [sys.executable, "-m", "tests.kafka.skipping_worker", str(SKIPPED)],
-            cwd=ROOT,
-            env={**os.environ, **environ_of(settings)},
-            stdout=out,
-            stderr=out,
-        )
-    try:
-        yield
-    finally:
-        running.kill()
-        running.wait(10)
 
 
 def turns(count: int, session_id: str) -> list[dict[str, Any]]:
@@ -80,7 +58,7 @@ def test_a_skipped_event_is_fetched_again_although_more_keep_coming(
                 await asyncio.sleep(STEADY_S)
 
     asyncio.run(publish(one_partition, turns(MANY, "s")))
-    with skipping_worker(one_partition, said):
+    with worker(one_partition, said, *SKIPS, str(SKIPPED)):
         wait_for(said, r"(skipped)")
         asyncio.run(steady())
 

@@ -18,7 +18,7 @@ from streams.log.kafka_topics import create_topics
 from streams.settings import Settings
 from tests.adapters.gateway.agents import BASH, calls, says, user
 from tests.adapters.gateway.faulty_log import Faulty
-from tests.adapters.gateway.prompt_setting import renderer
+from tests.adapters.gateway.prompts.prompt_setting import renderer
 from tests.adapters.gateway.world import World, served
 from tests.kafka.broker import Broker
 from tests.kafka.test_processor import worker

@@ -28,7 +28,7 @@ from streams.settings import Settings
 from tests.adapters.gateway.agents import Agent, says, user
 from tests.adapters.gateway.faulty_log import Faulty
 from tests.adapters.gateway.outcomes import Outcome, journalled, recorded, whole_prompts
-from tests.adapters.gateway.prompt_setting import renderer
+from tests.adapters.gateway.prompts.prompt_setting import renderer
 from tests.adapters.gateway.world import World, served
 from tests.kafka.broker import START_SECONDS_MAX, Broker
 from tests.kafka.test_gateway import outcome_of

@@ -10,13 +10,13 @@ from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 
 from schemas.control import Paused, Resumed
 from streams.adapters.engines.scripted import ScriptedEngine
-from streams.adapters.gateway.weights import Weights
+from streams.adapters.gateway.sampling.weights import Weights
 from streams.log.kafka import KafkaLog
 from streams.log.kafka_topics import create_topics
 from streams.log.topics import topic_specs
 from streams.settings import Settings
 from tests.adapters.gateway.faulty_log import Faulty
-from tests.adapters.gateway.prompt_setting import renderer
+from tests.adapters.gateway.prompts.prompt_setting import renderer
 from tests.adapters.gateway.updates import SILENT, TURNS_MIN, UPDATES, updated
 from tests.adapters.gateway.world import World, served
 from tests.kafka.entries import everything

@@ -22,8 +22,10 @@ from schemas.samples import Sample, SessionClosed
 from streams.log.interface import Outgoing
 from streams.log.kafka import KafkaLog
 from streams.log.keys import event_key
-from streams.settings import PREFIX, Settings
+from streams.settings import Settings
+from tests.chaos.arena import environ_of
 from tests.harness import linearized
+from tests.kafka.jars import ROOT
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "session.jsonl"
 COMMAND = Path(sys.executable).parent / "turnstream"
@@ -31,16 +33,17 @@ SECONDS_MAX = 60.0
 
 
 @contextmanager
-def worker(settings: Settings, said: Path) -> Iterator[subprocess.Popen[bytes]]:
-    """One worker process; ended by its id, whatever happens."""
-    given = {
-        f"{PREFIX}{field.name.upper()}": str(getattr(settings, field.name))
-        for field in dataclasses.fields(settings)
-        if getattr(settings, field.name) != field.default
-    }
+def worker(
+    settings: Settings, said: Path, *command: str | Path
+) -> Iterator[subprocess.Popen[bytes]]:
+    """One worker process, of the command if one is given; ended by its id, whatever happens."""
     with said.open("ab") as log:
         running = subprocess.Popen(
-            [COMMAND, "processor"], env={**os.environ, **given}, stdout=log, stderr=log
+            command or [COMMAND, "processor"],
+            cwd=ROOT,
+            env={**os.environ, **environ_of(settings)},
+            stdout=log,
+            stderr=log,
         )
     try:
         yield running

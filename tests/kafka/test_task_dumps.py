@@ -2,29 +2,18 @@
 
 import asyncio
 import dataclasses
-import os
 import signal
-import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 from streams.settings import Settings
-from tests.chaos.arena import environ_of
+from tests.cli.up_process import until
 from tests.harness import linearized
-from tests.kafka.jars import ROOT
-from tests.kafka.test_processor import as_json, events, publish, records
+from tests.kafka.test_processor import as_json, events, publish, records, worker
 
 STALL_S = 1.0
 PATIENCE_S = 180.0
-
-
-def until(holds: Callable[[], bool], what: Callable[[], str]) -> None:
-    until_s = time.monotonic() + PATIENCE_S
-    while not holds():
-        assert time.monotonic() < until_s, what()
-        time.sleep(0.05)
 
 
 def standing(texts: list[str]) -> list[str]:
@@ -46,20 +35,13 @@ def test_a_worker_that_stands_still_says_where_and_goes_on(
         texts = [path.read_text() for path in sorted(folder.glob("turnstream-processor-*.txt"))]
         return [text for text in texts if why in text.splitlines()[0]]
 
-    with said.open("wb") as out:
-        running = subprocess.Popen(
-            [sys.executable, "-m", "tests.kafka.blocked_worker", str(block)],
-            cwd=ROOT,
-            env={**os.environ, **environ_of(watched)},
-            stdout=out,
-            stderr=out,
-        )
-    try:
+    stands_still = (sys.executable, "-m", "tests.kafka.blocked_worker", block)
+    with worker(watched, said, *stands_still) as running:
         asyncio.run(publish(watched, events()))
         # It may have stood still before, while it was given its partitions.
-        until(lambda: len(standing(dumps("no progress for 1 s"))) >= 2, said.read_text)
+        until(lambda: len(standing(dumps("no progress for 1 s"))) >= 2, said.read_text, PATIENCE_S)
         running.send_signal(signal.SIGUSR1)
-        until(lambda: len(dumps("as SIGUSR1 asked")) == 1, said.read_text)
+        until(lambda: len(dumps("as SIGUSR1 asked")) == 1, said.read_text, PATIENCE_S)
         block.unlink()
         found = asyncio.run(records(watched, watched.samples_topic, 2))
         time.sleep(2 * STALL_S)  # one that began before it moved may still come
@@ -67,9 +49,6 @@ def test_a_worker_that_stands_still_says_where_and_goes_on(
         time.sleep(3 * STALL_S)
         assert len(dumps("no progress")) == count
         assert running.poll() is None
-    finally:
-        running.kill()
-        running.wait(10)
     assert len(standing(dumps("as SIGUSR1 asked"))) == 1
     for text in dumps(""):
         assert not [word for word in ("How big", "du -sh", "look after a") if word in text]

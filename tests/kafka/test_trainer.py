@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from streams.cli.step_on_log import Step, find_step
+from streams.cli.inspect.step_on_log import Step, find_step
 from streams.errors import NoSuchPosition
 from streams.log.kafka import KafkaLog
 from streams.log.kafka_topics import create_topics

@@ -3,12 +3,12 @@
     name                        killed by                                  seconds
     seed-realign-at-threshold   tests/core/test_thresholds.py::test_...        1.9
 
-The checkout is never touched. First the copy without an error must pass: else a failure would
-prove nothing. Then, for every error, the tests most likely to notice it, and if none does, all
-the others of the core. Exit code 1 if an error survives, if its place in the source is lost, or
-if a run gave neither a pass nor a failed test.
+The checkout is never touched. For every error the tests most likely to notice it are run, and if
+none does, all the others of the core; the tests that failed then have to pass in a copy without an
+error, else their failing would prove nothing. Exit code 1 if an error survives, if its place in the
+source is lost, or if a run gave neither a pass nor a failed test.
 
-Invariant: an error counts as killed only if a test of the copy ran and failed.
+Invariant: an error counts as killed only if a test of the copy failed with it and passed without.
 """
 
 import argparse
@@ -18,6 +18,7 @@ from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
+from tests.mutants import chance
 from tests.mutants.mutant import LostPlaceError, Mutant
 from tests.mutants.planted import PLANTED
 from tests.mutants.trial import ROOT, NoVerdictError, first_failure, project_copy
@@ -62,24 +63,24 @@ def judged(mutant: Mutant) -> Verdict:
     return Verdict(mutant, killer, "" if killer else trouble, time.monotonic() - start)
 
 
-def failure_without_error(tests: str) -> str | None:
-    """What is wrong with the project as it is, if anything."""
+def failure_without_error(killers: Sequence[str]) -> str | None:
+    """The first of these tests that fails in the project as it is."""
     try:
         with project_copy() as root:
-            return first_failure(root, [tests])
+            return first_failure(root, sorted(set(killers)))
     except NoVerdictError as error:
-        return f"{tests}: {error}"
+        return str(error)
 
 
-def report(verdicts: Iterable[Verdict], width: int) -> int:
-    """Print the table row by row; the number of errors that no test noticed."""
+def killers(verdicts: Iterable[Verdict], width: int) -> list[str]:
+    """Print the table row by row; the tests that noticed an error, one for each killed."""
     print(f"{'name':{width}}  killed by  seconds")
-    alive = 0
+    found = []
     for verdict in verdicts:
         words = f"killed by {verdict.killer}" if verdict.killer else verdict.trouble
         print(f"{verdict.mutant.name:{width}}  {words}  {verdict.seconds:.1f}", flush=True)
-        alive += not verdict.killer
-    return alive
+        found += [verdict.killer] if verdict.killer else []
+    return found
 
 
 def chosen(words: Sequence[str]) -> list[Mutant]:
@@ -91,22 +92,23 @@ def main() -> int:
     """Judge every chosen error; 0 if each fails a test."""
     parser = argparse.ArgumentParser(prog="make mutants", description=SUMMARY)
     parser.add_argument("word", nargs="*", help="plant only the errors with this in their name")
-    mutants = chosen(parser.parse_args().word)
+    chance.add_options(parser)
+    options = parser.parse_args()
+    mutants = chance.drawn(chosen(options.word), options)
     if not mutants:
         print("no error has such a name", file=sys.stderr)
         return 1
     start = time.monotonic()
     with ThreadPoolExecutor(AT_ONCE) as pool:
-        broken = [failure for failure in pool.map(failure_without_error, core_tests()) if failure]
-        if broken:
-            print(f"the project fails without any error: {broken[0]}", file=sys.stderr)
-            return 1
-        print(f"without an error every test of {ALL_TESTS} passes")
         width = max(len(mutant.name) for mutant in mutants)
-        alive = report(pool.map(judged, mutants), width)
+        killed_by = killers(pool.map(judged, mutants), width)
+    failure = failure_without_error(killed_by) if killed_by else None
+    if failure is not None:
+        print(f"fails without any error: {failure}", file=sys.stderr)
+        return 1
     seconds = time.monotonic() - start
-    print(f"{len(mutants) - alive} of {len(mutants)} errors killed in {seconds:.0f} s")
-    return 1 if alive else 0
+    print(f"{len(killed_by)} of {len(mutants)} errors killed in {seconds:.0f} s")
+    return 0 if len(killed_by) == len(mutants) else 1
 
 
 if __name__ == "__main__":

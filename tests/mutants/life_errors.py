@@ -255,8 +255,8 @@ CLOSING = in_file(
             "(not ended.accepted)",
         ),
         "sample-of-exactly-the-limit-left-out": (
-            "if size <= session.limits.sample_bytes:",
-            "if size < session.limits.sample_bytes:",
+            "if encoded_bytes(form) <= room",
+            "if encoded_bytes(form) < room",
         ),
         "oversize-sample-missing-from-the-ledger": (
             "        leave_out(segment)\n",

@@ -25,6 +25,7 @@ from streams.log.kafka import KafkaLog
 from streams.log.kafka_topics import create_topics
 from streams.settings import Settings
 from tests.chaos.arena import environ_of
+from tests.chaos.leash import ended_by_sigterm
 from tests.kafka.broker import Broker
 from tests.soak.arena import PURGES, Arena, differences, soak_settings
 from tests.soak.load import fate_of
@@ -172,7 +173,7 @@ def main() -> None:
     options = parser.parse_args()
     silence_client_logs()
     folder = Path(tempfile.mkdtemp(prefix="turnstream-soak-markers-"))
-    with Broker(folder / "broker", heap_mb=512) as broker:
+    with ended_by_sigterm(), Broker(folder / "broker", heap_mb=512) as broker:
         code = asyncio.run(soak(soak_settings(broker), options.sessions, folder / "workers"))
     if code:
         say(f"exit {code}; broker data and what the workers said: {folder}")

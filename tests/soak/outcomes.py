@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 from schemas import codec
 from schemas.samples import SessionClosed
+from streams.core.tracing import leaves_trace
 from streams.log.interface import Log
 
 _WAIT_S = 0.5
@@ -18,10 +19,13 @@ _WAIT_S = 0.5
 class Outcomes:
     """By session."""
 
+    trace_share: float = 0.0
     closed: Counter[str] = field(default_factory=Counter)
     expired: set[str] = field(default_factory=set)
     samples: set[str] = field(default_factory=set)
     """Those that outcomes list: what a trainer has to see."""
+    traced: set[str] = field(default_factory=set)
+    """Sessions that leave a trace: what a sink has to see."""
 
     async def follow(self, log: Log, topic: str) -> None:
         """Until cancelled."""
@@ -40,6 +44,8 @@ class Outcomes:
         self.samples.update(outcome.sample_ids)
         if outcome.end_status == "expired":
             self.expired.add(outcome.session_id)
+        if leaves_trace(outcome, self.trace_share):
+            self.traced.add(outcome.session_id)
 
 
 def differences(

@@ -17,7 +17,6 @@ import asyncio
 import contextlib
 import dataclasses
 import shutil
-import signal
 import sys
 import tempfile
 import time
@@ -33,6 +32,7 @@ from streams.log.kafka import KafkaLog
 from streams.log.kafka_topics import create_topics
 from streams.settings import Settings
 from tests.chaos.arena import environ_of
+from tests.chaos.leash import ended_by_sigterm
 from tests.cli.command import turnstream
 from tests.cli.up_process import started
 from tests.failover.machine import Machine
@@ -186,7 +186,7 @@ class Soak:
         steps = self.trainer.history().steps
         trained = [sample_id for ids in steps.values() for sample_id in ids]
         agents, log = self.agents, self.arena.log
-        letters = await self.arena.refused()
+        letters, due = await self.arena.refused(), len(self.outcomes.traced)
         told = sum((await log.end_positions(self.arena.settings.traces_topic)).values())
         lines = sum(len(path.read_bytes().splitlines()) for path in self.traces.glob("*.jsonl"))
         say(
@@ -199,7 +199,11 @@ class Soak:
             *agents.failed,
             *differences(agents.begun, agents.silent, self.outcomes, trained),
             *([f"dead letters: {letters}"] if letters else []),
-            *([f"traces: {told} in the log, {lines} in files"] if told != lines else []),
+            *(
+                [f"traces: of {due} sessions, {told} in the log, {lines} in files"]
+                if not due == told == lines
+                else []
+            ),
             *(f"lag of {name}: {lag}" for name, lag in self.lags.items() if lag),
         ]
 
@@ -310,10 +314,11 @@ async def played(folder: Path, broker: Broker, plan: Plan) -> Soak:
             "trainer": trainer.now.pid,
             "sink": sink.process.pid,
             "engine": given.pid,
-            "broker": broker.pid,
+            flat.BROKER: broker.pid,
         }
         agents = Agents([one.url for one in behind], plan.seed, plan.per_s)
         run = Soak(plan, arena, agents, trainer, broker.folder / "data", traces, pids)
+        run.outcomes.trace_share = settings.trace_share
         run.topics = [disk.Topic(spec.name, 0, 0, 0) for spec in report.specs]
         await run.run()
         return run
@@ -334,11 +339,8 @@ def _own(name: str, pid: int) -> int:
 
 
 async def _code(folder: Path, broker: Broker, plan: Plan) -> int:
-    """SIGTERM ends what was started, too."""
-    task = asyncio.create_task(played(folder, broker, plan))
-    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
     try:
-        return (await task).code()
+        return (await played(folder, broker, plan)).code()
     except (TimeoutError, LogError) as error:
         say(f"not finished: {error!r}")
         return EXIT_DOES_NOT_COUNT
@@ -361,7 +363,7 @@ def main() -> None:
     broker.properties += BROKER
     # All of the heap from the start: when Java takes which part of it is no matter of ours.
     broker.java_options += [f"-Xms{HEAP_MB}m", "-XX:+AlwaysPreTouch"]
-    with broker:
+    with ended_by_sigterm(), broker:
         plan = Plan(options.minutes, options.seed, options.rate)
         code = asyncio.run(_code(folder, broker, plan))
     say(machine.report())

@@ -13,16 +13,16 @@ from streams.log.kafka_topics import TopicReport
 from streams.log.topics import topic_specs
 from streams.settings import Settings
 from tests.soak.disk import Topic, faults, on_disk, said_in
-from tests.soak.flat import GROWTH_MAX, Course, Look, courses, enough
+from tests.soak.flat import BROKER, GROWTH_MAX, Course, Look, courses, enough
 from tests.soak.outcomes import Outcomes, differences
 
 MB = 1_000_000
 LOOKS = 120
 
 
-def course(own: Callable[[float], float]) -> Course:
+def course(own: Callable[[float], float], name: str = "gateway a") -> Course:
     """Of a process whose bytes follow from the part of the hour that is over."""
-    looks = [Look(n / LOOKS, {"gateway a": round(own(n / LOOKS))}) for n in range(LOOKS + 1)]
+    looks = [Look(n / LOOKS, {name: round(own(n / LOOKS))}) for n in range(LOOKS + 1)]
     assert enough(looks)
     (found,) = courses(looks, minutes=60)
     return found
@@ -39,15 +39,24 @@ def test_one_look_that_is_far_off_decides_nothing() -> None:
     assert course(lambda at: 100 * MB if at < 1 else 900 * MB).flat
 
 
-@pytest.mark.parametrize("level_mb", [50, 400])
-def test_a_process_that_grows_steadily_is_not_flat(level_mb: int) -> None:
-    allowed = max(GROWTH_MAX, 0.05 * level_mb * MB)
+@pytest.mark.parametrize(
+    ("name", "level_mb", "allowed"),
+    [("gateway a", 50, GROWTH_MAX), ("gateway a", 400, GROWTH_MAX), (BROKER, 400, 20 * MB)],
+)
+def test_a_process_that_grows_steadily_is_not_flat(
+    name: str, level_mb: int, allowed: float
+) -> None:
     # From the middle of the early sixth to that of the late one 7/12 of the run go by.
     for share, flat in ((0.9, True), (1.15, False)):
         grows = share * allowed * 12 / 7
-        found = course(partial(_line, level_mb * MB, grows))
+        found = course(partial(_line, level_mb * MB, grows), name)
         assert found.flat is flat
         assert found.per_minute == pytest.approx(grows / 60, rel=0.01)
+
+
+def test_two_kilobytes_a_session_are_a_leak_however_large_the_process_is() -> None:
+    leaked = 3600 * 2000
+    assert not course(partial(_line, 300 * MB, leaked)).flat
 
 
 def _line(level: float, grows: float, at: float) -> float:
@@ -106,3 +115,13 @@ def test_what_is_lost_doubled_or_made_up_is_named() -> None:
         "samples that were trained and are of no outcome: 1, e.g. x-1",
         "samples that were trained twice: 1, e.g. a-1",
     ]
+
+
+def test_who_leaves_a_trace_is_known_without_the_traces() -> None:
+    came = Outcomes(trace_share=0.25)
+    for number in range(400):
+        came.take(closed(f"s{number}"))
+    came.take(closed("failed", end_status="expired", sample_ids=[]))
+    assert "failed" in came.traced
+    assert 70 < len(came.traced) < 130
+    assert not Outcomes().traced

@@ -13,7 +13,7 @@ Invariant: each fault is bounded in time and leaves everything running.
 import asyncio
 import dataclasses
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from random import Random
 
@@ -282,6 +282,11 @@ class Faults:
         cut = relay.cut()
         self.cut += cut
         return cut > 0
+
+
+def never_done(kinds: Sequence[str], done: Iterable[str], least: int) -> list[str]:
+    """Kinds that could not be done even once, where there was a turn for each."""
+    return sorted(set(kinds) - set(done)) if least >= len(kinds) else []
 
 
 async def _until(holds: Callable[[], bool], seconds: float) -> bool:

@@ -9,7 +9,7 @@ import asyncio
 from typing import Any
 
 from streams.adapters.gateway.publishing import Done, Publisher
-from streams.adapters.gateway.session import Session
+from streams.adapters.gateway.sessions.session import Session
 from streams.cli.main import main
 from streams.log.interface import Position
 

@@ -1,20 +1,23 @@
 """What came of a run, held against what has to be.
 
     turns topic ──► pure core ──► samples and outcomes, byte by byte: lost 0, wrong 0
-                            └──► samples of complete groups = what the trainer's weights have seen
+                            └──► samples of complete groups = what the trainer's weights have seen,
+                                 with a reward of their session and the advantage that follows
     turns topic  ⊆  engine's journal: prompt, ids, logprobs, versions, joins
     seen by a client to its end  ⊆  turns topic, once, and all of it trains
+    last reward that a gateway acknowledged  =  the session's newest one
 
 Invariant: nothing here asks the parts that were hurt; it reads topics and journals.
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from statistics import fmean, stdev
 
 from schemas import codec
 from schemas.events import Event, Turn
-from schemas.samples import SessionClosed
+from schemas.samples import Sample, SampleRevised, SessionClosed
 from schemas.trained import Trained
 from streams.log.interface import Entry
 from streams.log.kafka import KafkaLog
@@ -28,9 +31,12 @@ from tests.failover.processes import Engine
 from tests.failover.talking import Walker
 from tests.kafka.entries import everything
 from tests.under_fire.lives import History
+from tests.under_fire.training import digest_of
 
 UNWANTED = {"fenced", "samples_missing", "buffer_full", "timeout", "overtaken", "unreadable"}
 """Reasons for which a trainer left something out, none of which there was."""
+
+GRPO_EPSILON, NEARLY = 1e-6, 1e-9
 
 
 @dataclass
@@ -53,7 +59,11 @@ class Judgement:
 
 
 async def judge(
-    arena: Arena, engine: Engine, walkers: Sequence[Walker], history: History
+    arena: Arena,
+    engine: Engine,
+    walkers: Sequence[Walker],
+    rewards: Mapping[str, float],
+    history: History,
 ) -> Judgement:
     """Everything, when nothing runs any more but the broker."""
     found = Judgement(await arena.judged())
@@ -61,8 +71,11 @@ async def judge(
         turns = await everything(log, arena.settings.turns_topic)
         trained = await everything(log, arena.settings.trained_topic)
     _sessions(found, arena, engine, walkers, turns)
+    found.fate.wrong += reward_faults(arena.oracle.expected, rewards)
     found.trained = training_faults(arena.oracle.expected, history)
     found.trained += commit_faults(trained, history)
+    found.trained += content_faults(arena.oracle.expected, history)
+    found.trained += worth_faults(arena.oracle.expected, history)
     found.samples_trained = sum(map(len, history.steps.values()))
     return found
 
@@ -108,6 +121,55 @@ def version_faults(
     ]
 
 
+def reward_faults(expected: Expected, given: Mapping[str, float]) -> list[str]:
+    """Sessions whose newest reward is not the last one that their agent was told is recorded."""
+    newest: dict[str, tuple[int, float | None]] = {}
+    for name, revision, reward in _rewards(expected):
+        if revision >= newest.get(name, (revision, None))[0]:
+            newest[name] = revision, reward
+    last = {name: reward for name, (_, reward) in newest.items()}
+    return [
+        f"{name}: reward {reward:g} was acknowledged, and its newest is {last.get(name)}"
+        for name, reward in given.items()
+        if last.get(name) != reward
+    ]
+
+
+def worth_faults(expected: Expected, history: History) -> list[str]:
+    """Rollouts with a reward that their session never had, or an advantage that is not GRPO's."""
+    possible: defaultdict[str, set[float | None]] = defaultdict(set)
+    for name, _, reward in _rewards(expected):
+        possible[name].add(reward)
+    faults: list[str] = []
+    for step, told in history.worth.items():
+        groups: defaultdict[str, list[tuple[str, float, float]]] = defaultdict(list)
+        for group, name, reward, advantage in told:
+            groups[group].append((name, reward, advantage))
+            if reward not in possible[name]:
+                faults.append(f"step {step}: {name}: trained with a reward of {reward}")
+        for rollouts in groups.values():
+            rewards = [reward for _, reward, _ in rollouts]
+            mean, deviation = fmean(rewards), stdev(rewards) if len(rewards) > 1 else 0.0
+            faults += [
+                f"step {step}: {name}: an advantage of {advantage} by rewards {rewards}"
+                for name, reward, advantage in rollouts
+                if abs(advantage - (reward - mean) / (deviation + GRPO_EPSILON)) > NEARLY
+            ]
+    return faults if history.worth else ["no step told what its rollouts were worth"]
+
+
+def _rewards(expected: Expected) -> Iterator[tuple[str, int, float | None]]:
+    """Session, revision, reward: all that the core gives, an outcome's as revision -1."""
+    for copies in (*expected.outcomes.values(), *expected.revisions.values()):
+        for _, value in copies:
+            told = codec.from_msgpack(value)
+            if isinstance(told, SessionClosed):
+                yield told.session_id, -1, told.reward
+            else:
+                assert isinstance(told, SampleRevised)
+                yield told.session_id, told.revision, told.session_reward
+
+
 def training_faults(expected: Expected, history: History) -> list[str]:
     """The weights have seen each sample of a complete group once, and nothing else."""
     groups: defaultdict[str, dict[int, SessionClosed]] = defaultdict(dict)
@@ -135,6 +197,18 @@ def training_faults(expected: Expected, history: History) -> list[str]:
     }
     told = [f"{what}: {len(ids)}, e.g. {ids[:3]}" for what, ids in faults.items() if ids]
     return told if wanted else [*told, "no group was complete"]
+
+
+def content_faults(expected: Expected, history: History) -> list[str]:
+    """Samples that reached the training loop with something else in them than the core gives."""
+    wanted: dict[str, str] = {}
+    for copies in expected.samples.values():
+        for _, value in copies:
+            sample = codec.from_msgpack(value)
+            assert isinstance(sample, Sample)
+            wanted[sample.sample_id] = digest_of(sample)
+    other = [name for name, digest in history.digests.items() if wanted.get(name) != digest]
+    return [f"trained with other content: {len(other)}, e.g. {other[:3]}"] if other else []
 
 
 def commit_faults(entries: Iterable[Entry], history: History) -> list[str]:

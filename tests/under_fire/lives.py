@@ -37,6 +37,10 @@ class History:
     """The sample ids that the weights have seen in the end."""
     epochs: dict[int, int] = dataclasses.field(default_factory=dict)
     """Of the life that trained a step."""
+    digests: dict[str, str] = dataclasses.field(default_factory=dict)
+    """What each sample held when it was handed out last, by its id."""
+    worth: dict[int, list[list[Any]]] = dataclasses.field(default_factory=dict)
+    """Of each step's rollouts: group, session, reward, advantage."""
     handed_out: int = 0
     """Batches, those that were lost with a life included."""
     updates: int = 0
@@ -106,9 +110,12 @@ class Lives:
             if "life" in line:
                 epoch = line["life"]
                 found.steps = {n: ids for n, ids in found.steps.items() if n <= line["after"]}
+                found.worth = {n: found.worth[n] for n in found.steps}
             elif "step" in line:
                 found.handed_out += 1
                 found.steps[line["step"]], found.epochs[line["step"]] = line["ids"], epoch
+                found.digests |= zip(line["ids"], line["digests"], strict=True)
+                found.worth[line["step"]] = line["worth"]
             elif "updated" in line:
                 found.updates += 1
             else:

@@ -40,6 +40,8 @@ class Rollouts:
     turns_max: int = TURNS_MAX
     walkers: list[Walker] = field(default_factory=list)
     failed: list[str] = field(default_factory=list)
+    rewards: dict[str, float] = field(default_factory=dict)
+    """By session, the last one that a gateway acknowledged."""
     begun: int = 0
     ended: int = 0
 
@@ -110,4 +112,6 @@ class Rollouts:
             case _:
                 await session.end(reward=reward)
                 await asyncio.sleep(dice.uniform(0, 3 * self.rest_s))
-                await session.reward(1.0 - reward)
+                reward = 1.0 - reward
+                await session.reward(reward)
+        self.rewards[session.session_id] = reward

@@ -14,7 +14,6 @@ import argparse
 import asyncio
 import contextlib
 import shutil
-import signal
 import sys
 import tempfile
 import time
@@ -27,6 +26,7 @@ from typing import Any
 from streams.log.client_logs import silence_client_logs
 from streams.settings import Settings
 from tests.chaos.arena import Arena, Stuck, short_settings
+from tests.chaos.leash import ended_by_sigterm
 from tests.chaos.run import say
 from tests.failover.machine import Machine
 from tests.failover.processes import CONTROL_KEY, Engine, engine, gateways
@@ -34,7 +34,7 @@ from tests.failover.relay import Relay
 from tests.failover.run import Waits, spread, waits_of
 from tests.failover.talking import numbered
 from tests.kafka.broker import Broker
-from tests.under_fire.faults import KINDS, OF_PROCESSORS, WORKERS, Faults, Parts
+from tests.under_fire.faults import KINDS, OF_PROCESSORS, WORKERS, Faults, Parts, never_done
 from tests.under_fire.judging import Judgement, judge
 from tests.under_fire.lives import History, Lives
 from tests.under_fire.rollouts import RUN, TURNS_MAX, Rollouts
@@ -148,7 +148,9 @@ class Run:
         await parts.trainer.finish()
         await parts.arena.crew.terminate_all()
         self.history = parts.trainer.history()
-        self.judgement = await judge(parts.arena, self.given, self.rollouts.walkers, self.history)
+        self.judgement = await judge(
+            parts.arena, self.given, self.rollouts.walkers, self.rollouts.rewards, self.history
+        )
 
     # --- what came of it -------------------------------------------------------------------------
 
@@ -161,7 +163,12 @@ class Run:
             *(f"WRONG: {line}" for line in (self.judgement.wrong if self.judgement else ())),
             *(f"WRONG EXIT: {line}" for line in self.faults.wrong_exits),
             *(f"TRAINER ENDED BY ITSELF: {line}" for line in self.parts.trainer.unexpected),
+            *(f"FAULT NEVER DONE: {line}" for line in self._never_done()),
         ]
+
+    def _never_done(self) -> list[str]:
+        done = (fault.kind for fault in self.faults.done)
+        return never_done(self.plan.kinds, done, self.plan.faults)
 
     @property
     def too_slow(self) -> list[str]:
@@ -287,13 +294,6 @@ def _port(url: str) -> int:
     return int(url.rsplit(":", 1)[1])
 
 
-async def _stoppable(folder: Path, broker: Broker, plan: Plan) -> Run:
-    """SIGTERM ends what was started, too."""
-    task = asyncio.create_task(played(folder, broker, plan))
-    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
-    return await task
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(prog="tests.under_fire", description=__doc__)
     parser.add_argument("sessions", type=int, help="at least; faults may take longer than these")
@@ -314,8 +314,8 @@ def main() -> None:
     )
     silence_client_logs()
     folder, machine = Path(tempfile.mkdtemp(prefix="turnstream-under-fire-")), Machine()
-    with Broker(folder / "broker") as broker:
-        run = asyncio.run(_stoppable(folder, broker, plan))
+    with ended_by_sigterm(), Broker(folder / "broker") as broker:
+        run = asyncio.run(played(folder, broker, plan))
     for line in (*run.report(), machine.report()):
         say(line)
     bad = bool(run.wrong or run.too_slow)

@@ -13,6 +13,7 @@ this one may have left half done: a run that is paused, an engine without its we
 Invariant: weights are given to the engine only when a checkpoint holds them.
 """
 
+import hashlib
 import json
 import os
 import signal
@@ -22,7 +23,11 @@ from pathlib import Path
 from typing import Any, TextIO
 
 import httpx
+import msgspec
 
+from schemas import codec
+from schemas.record import NOT_GIVEN
+from schemas.samples import Sample
 from streams.adapters.client import Turnstream
 from streams.errors import LogAway
 from streams.settings import Settings
@@ -72,7 +77,9 @@ class Trainer:
 
     def _train(self, batch: Batch) -> None:
         self._step += 1
-        self._tell(step=self._step, ids=[sample.sample_id for sample, _ in rows(batch)])
+        samples = [sample for sample, _ in rows(batch)]
+        ids, digests = [one.sample_id for one in samples], [digest_of(one) for one in samples]
+        self._tell(step=self._step, ids=ids, digests=digests, worth=worth_of(batch))
         time.sleep(self._spec["step_s"])
         perish(BEFORE_COMMIT)
         self._commit()
@@ -105,6 +112,28 @@ class Trainer:
 
     def _tell(self, **line: Any) -> None:
         print(json.dumps(line), file=self._journal, flush=True)
+
+
+def worth_of(batch: Batch) -> list[list[Any]]:
+    """Of every rollout its group, its session, its reward and its advantage."""
+    return [
+        [group.group_id, one.session_id, one.reward, one.advantage]
+        for group in batch.groups
+        for one in group.rollouts
+    ]
+
+
+def digest_of(sample: Sample) -> str:
+    """Of all that a trainer is given but the reward, which may change until it is handed out."""
+    rewardless = msgspec.structs.replace(
+        sample,
+        reward=None,
+        session_reward=None,
+        reward_payload=NOT_GIVEN,
+        turn_rewards=None,
+        revision=0,
+    )
+    return hashlib.blake2b(codec.to_msgpack(rewardless), digest_size=16).hexdigest()
 
 
 def perish(where: str) -> None:
