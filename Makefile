@@ -97,7 +97,7 @@ format: $(READY) ## rewrite the code in the project's format and mend what lint 
 	@$(BIN)/ruff check --fix-only --quiet .
 	@$(BIN)/ruff format .
 
-mutants: $(READY) ## plant named errors in the core; each must fail a test
+mutants: $(READY) ## plant named errors in the core, each must fail a test (ARGS="orphan" or "--random 10 --seed X")
 	@$(BIN)/python -m tests.mutants $(ARGS)
 
 features: $(TRACKIO)/.ready ## break claims of tests/features.toml, each must fail a test (ARGS="R- T-stop" or "--random 10 --seed X")

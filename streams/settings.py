@@ -218,8 +218,8 @@ class Settings:
     metrics_port: int = 9464
     """0 takes a free one."""
     dump_folder: str | None = None
-    """Where SIGUSR1 and the stall watchdog write what a service's tasks wait for; unset: the
-    system's folder for temporary files."""
+    """Where SIGUSR1 and the stall watchdog write what a service's tasks wait for; one that cannot
+    be used ends the service at its start. Unset: the system's folder for temporary files."""
     stall_after_s: float = 0.0
     """A service that has something to do and makes no progress for this long writes a task dump,
     and again after as long. 0: it never does."""

@@ -1,9 +1,13 @@
 """The order of the files: the longest begin first, so that no worker ends long after the others.
 
+A run that a shell began in its background ignores Ctrl-C, and so would every program that a test
+starts and interrupts: here it counts again.
+
 What needs PyTorch is left out unless its folder is named, as `make test-train` does: without it
 not even the folder's own conftest can be loaded.
 """
 
+import signal
 from pathlib import Path
 
 import pytest
@@ -24,6 +28,11 @@ LONGEST = (
     "tests/benchmarks/test_gateway_bench.py",
     "tests/processor/test_crashes.py",
 )
+
+
+def pytest_configure() -> None:
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -166,17 +166,16 @@ def _prefix(session: OpenSession, gaps: int) -> int | None:
 def _fitting(session: OpenSession, segments: list[Segment]) -> tuple[list[Segment], list[BadEvent]]:
     fitting: list[Segment] = []
     refusals: list[BadEvent] = []
+    room = session.limits.sample_bytes - len(bytes(session.rewards.payload))
     for segment in segments:
-        size = encoded_bytes(segment) + len(bytes(session.rewards.payload))
-        if size <= session.limits.sample_bytes:
-            fitting.append(segment)
-            continue
         # Too large by its channels: that costs the channels, not the sample.
-        bare = replace(segment, channels=False)
-        if encoded_bytes(bare) + len(bytes(session.rewards.payload)) <= session.limits.sample_bytes:
-            fitting.append(bare)
+        forms = (segment, replace(segment, channels=False))
+        fits = next((form for form in forms if encoded_bytes(form) <= room), None)
+        if fits is not None:
+            fitting.append(fits)
             continue
         leave_out(segment)
+        size = encoded_bytes(segment) + session.limits.sample_bytes - room
         detail = f"a sample of {size} bytes is over the limit of {session.limits.sample_bytes}"
         turn_id = segment.last.event.turn_id
         refusals.append(

@@ -62,7 +62,7 @@ async def answered(
                 await asyncio.sleep(backoff_s)
                 backoff_s = min(backoff_s * 2, _BACKOFF_MOST_S)
     except TimeoutError:
-        pass
+        pass  # what the last try failed with says more
     if isinstance(fault, UnknownTopicOrPartitionError):
         detail = f"{what}: there is no such topic; create it with `turnstream topics`"
         raise WrongTopic(detail) from fault

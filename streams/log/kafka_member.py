@@ -127,7 +127,7 @@ class KafkaMember(ConsumerRebalanceListener):  # type: ignore[misc]  # aiokafka 
 
     def on_partitions_assigned(self, assigned: Iterable[Any]) -> None:
         """These are ours now."""
-        with contextlib.suppress(IllegalStateError):
+        with contextlib.suppress(IllegalStateError):  # given away again meanwhile
             self._consumer.pause(*assigned)
         self.partitions = frozenset(place.partition for place in assigned)
         self.generation += 1

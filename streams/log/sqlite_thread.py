@@ -86,7 +86,7 @@ class WriterThread:
             pass  # the loop is closed, so nobody waits for an answer
         finally:
             self._close()
-            with contextlib.suppress(RuntimeError):
+            with contextlib.suppress(RuntimeError):  # as above
                 self._loop.call_soon_threadsafe(_done, self.ended)
 
     def _fetch(self, waiting: deque[Job], *, ended: bool) -> bool:
@@ -198,7 +198,7 @@ class WriterThread:
     def _drop(self) -> None:
         connection, self._connection = self._connection, None
         if connection is not None:
-            with contextlib.suppress(sqlite3.Error):
+            with contextlib.suppress(sqlite3.Error):  # it is dropped for what it failed at before
                 connection.close()
 
     def _tell(

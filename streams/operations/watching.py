@@ -6,7 +6,8 @@
 A service tells of its progress by a number that changes with it, and None while it has nothing to
 do. Everything here is done by a thread of its own, so that it works while the event loop does not.
 
-Invariant: nothing here ends a service or makes it wait; what cannot be written is one line.
+Invariant: a folder that was set and cannot be used is refused at the start; after that nothing
+here ends a service or makes it wait, and what cannot be written is one line and leaves no file.
 """
 
 import asyncio
@@ -23,8 +24,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from streams.errors import BadSetting
 from streams.operations.tasks import tasks_as_text
-from streams.settings import Settings
+from streams.settings import PREFIX, Settings
 
 KEPT = 20
 """Dumps of one process; older ones are removed."""
@@ -41,7 +43,11 @@ class Watch:
         """Nothing is watched yet; `who` is the service as its lines on stderr name it."""
         self.who = who
         self._pulse: Pulse = _idle
-        self._folder = Path(settings.dump_folder or tempfile.gettempdir())
+        self._folder_set = settings.dump_folder
+        self._folder = Path()
+        """As it was found when the block was entered."""
+        self._no_dumps: str | None = None
+        """Why there is none."""
         self._stall_after_s = settings.stall_after_s or None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._asked: queue.SimpleQueue[bool] = queue.SimpleQueue()
@@ -51,7 +57,18 @@ class Watch:
         self._numbered = 0
 
     def __enter__(self) -> Self:
-        """Take the signal, where it can be had; else nothing is watched."""
+        """Take the signal, where it can be had; else nothing is watched.
+
+        Raises:
+            BadSetting: the folder that was set cannot be used.
+        """
+        try:
+            self._folder = _writable(self._folder_set or tempfile.gettempdir())
+        except OSError as error:
+            if self._folder_set is not None:
+                where = f"{PREFIX}DUMP_FOLDER={self._folder_set}"
+                raise BadSetting(f"{where}: no folder to write to: {error}") from error
+            self._no_dumps = f"{error}; set {PREFIX}DUMP_FOLDER"
         try:
             self.take_signal()
         except (AttributeError, ValueError):  # no such signal here; not in the main thread
@@ -69,6 +86,9 @@ class Watch:
         self._pulse = pulse
         if self._thread is None:
             self._say("no task dumps and no watchdog: signals reach the main thread only")
+            return
+        if self._no_dumps is not None:
+            self._say(f"no task dumps: {self._no_dumps}")
             return
         watchdog = "off" if self._stall_after_s is None else f"after {self._stall_after_s:g} s"
         self._say(f"SIGUSR1 writes a task dump to {self._folder}; stall watchdog {watchdog}")
@@ -127,13 +147,16 @@ class Watch:
         """Whole or not at all, for its owner's eyes only."""
         self._numbered += 1
         name = f"{self.who.replace(' ', '-')}-{os.getpid()}-{self._numbered:04}.txt"
-        self._folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile(
-            "w", dir=self._folder, prefix=f".{name}-", delete=False, encoding="utf-8"
-        ) as file:
-            file.write(text)
         path = self._folder / name
-        Path(file.name).replace(path)
+        self._folder.mkdir(parents=True, exist_ok=True)
+        descriptor, aside = tempfile.mkstemp(dir=self._folder, prefix=f".{name}-")
+        try:
+            with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+                file.write(text)
+            Path(aside).replace(path)
+        except BaseException:
+            Path(aside).unlink(missing_ok=True)
+            raise
         self._written.append(path)
         for old in self._written[:-KEPT]:
             old.unlink(missing_ok=True)
@@ -143,6 +166,14 @@ class Watch:
     def _say(self, text: str) -> None:
         sys.stderr.write(f"{self.who}: {text}\n")
         sys.stderr.flush()
+
+
+def _writable(path: str) -> Path:
+    """The folder, made if need be, after a file was written there and removed."""
+    folder = Path(path)
+    folder.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryFile(dir=folder):
+        return folder
 
 
 def _idle() -> int | None:

@@ -169,6 +169,6 @@ class Consuming:
 
     async def _look(self) -> None:
         while True:
-            with contextlib.suppress(LogError):
+            with contextlib.suppress(LogError):  # as it was before; it is asked again soon
                 self._ends = await self._log.end_positions(self._topic)
             await asyncio.sleep(_LOOK_S)

@@ -31,7 +31,7 @@ async def epochs_of(log: Log, settings: Settings, run_id: str | None) -> int:
                 try:
                     record = codec.from_msgpack(entry.value or b"")
                 except BadRecord:
-                    continue
+                    continue  # nobody's, as for the gateways
                 if isinstance(record, Resumed) and run_id in (None, record.run_id):
                     highest = max(highest, record.run_epoch)
     finally:

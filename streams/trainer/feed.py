@@ -100,7 +100,7 @@ class Feed:
     def make_room(self) -> None:
         """The loop has taken a batch."""
         if self._loop is not None and self._room is not None:
-            with contextlib.suppress(RuntimeError):
+            with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits for room
                 self._loop.call_soon_threadsafe(self._room.set)
 
     def wait(self, work: Coroutine[Any, Any, Answer]) -> Answer:
@@ -258,7 +258,7 @@ class Feed:
         topic = self.asked.topic
         while True:
             asked_ms = int(time.time() * 1000)
-            with contextlib.suppress(LogAway):
+            with contextlib.suppress(LogAway):  # as it was before; it is asked again soon
                 ends = await log.end_positions(topic)
                 self._seen(ends, source.positions, asked_ms)
             await asyncio.sleep(_LOOK_S if self._target is None or self.at_end else _WAIT_S / 4)

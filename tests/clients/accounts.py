@@ -21,7 +21,7 @@ import msgspec
 
 from schemas.events import Turn
 from streams.adapters.engines.scripted import ScriptedEngine
-from streams.adapters.gateway.minted import Kind
+from streams.adapters.gateway.access.minted import Kind
 from tests.clients.scene import Seen
 from tests.clients.wire import Exchange
 

@@ -18,7 +18,7 @@ import msgspec
 
 from streams.adapters.engines.scripted import Rule
 from streams.adapters.engines.scripted.script import END_TOKEN
-from streams.adapters.gateway.minted import Minter
+from streams.adapters.gateway.access.minted import Minter
 from tests.adapters.gateway.outcomes import Outcome
 from tests.adapters.gateway.world import REWARD, SECRETS, World
 from tests.clients.installing import Programs

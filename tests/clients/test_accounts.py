@@ -7,7 +7,7 @@ import numpy as np
 
 from schemas.events import Turn
 from schemas.samples import SessionClosed
-from streams.adapters.gateway.minted import Kind, Minter, new_turn_id
+from streams.adapters.gateway.access.minted import Kind, Minter, new_turn_id
 from tests.adapters.gateway.outcomes import Outcome
 from tests.adapters.gateway.world import SECRETS
 from tests.clients.accounts import Account, delivered, table

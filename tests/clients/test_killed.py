@@ -21,7 +21,7 @@ from streams.processor.embedded import EmbeddedProcessor
 from streams.settings import Settings
 from tests.adapters.gateway.faulty_log import Faulty
 from tests.adapters.gateway.outcomes import journalled, recorded
-from tests.adapters.gateway.prompt_setting import renderer
+from tests.adapters.gateway.prompts.prompt_setting import renderer
 from tests.adapters.gateway.world import SECRETS, World
 from tests.clients.accounts import Account, delivered
 from tests.clients.installing import Programs, wanted

@@ -15,7 +15,7 @@ from streams.log.kafka import KafkaLog
 from streams.settings import Settings
 from tests.adapters.gateway import world as embedded
 from tests.adapters.gateway.faulty_log import Faulty
-from tests.adapters.gateway.prompt_setting import renderer
+from tests.adapters.gateway.prompts.prompt_setting import renderer
 from tests.adapters.gateway.world import World, served
 from tests.clients.accounts import Account, account
 from tests.clients.faithful import assert_faithful

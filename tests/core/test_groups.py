@@ -196,6 +196,15 @@ def test_a_group_times_out_by_the_logs_clock() -> None:
     assert counts == {"unfinished": 1, "late": 1}
 
 
+def test_a_group_that_waited_exactly_so_long_outlives_an_older_one() -> None:
+    groups = Groups(GroupRules(timeout_ms=10, partial=1))
+    for logged_ms, name in enumerate("gh"):
+        for offset, record in enumerate(in_group(f"{name}0", group=name, size=2)):
+            groups.take(record, (0, 2 * logged_ms + offset), logged_ms, 1)
+    assert [drawn(group) for group in groups.expire(11)] == ["g: g0(1)"]
+    assert [drawn(group) for group in groups.expire(12)] == ["h: h0(1)"]
+
+
 def test_a_partial_group_needs_as_many_rollouts_as_were_asked_for() -> None:
     records = [*in_group("a"), *in_group("b", 0, reward=None), *in_group("c")]
     for least, expected in [(2, ["g: a(1) c(1) | b no_reward"]), (3, [])]:

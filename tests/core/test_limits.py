@@ -58,6 +58,20 @@ def test_channels_that_make_a_sample_too_large_cost_the_channels_and_not_the_sam
     assert ("channels" in sample, sample["channels_missing"]) == (False, 300)
 
 
+def test_a_sample_of_exactly_the_limit_keeps_its_channels() -> None:
+    channel = {"dtype": "int8", "shape": [10, 4], "data": "01" * 40}
+    turns = [*chain(1, channels={"experts": channel}), ENDED]
+    # 20 tokens with id, logprob and a row of 4; then the turn, its name and the run that trains.
+    exact = 20 * (8 + 4) + 100 + len("t0") + 20
+
+    def sample(limit: int) -> dict[str, Any]:
+        opened = {"type": "session_opened", "session_id": "s", "budgets": {"sample_bytes": limit}}
+        return linearized([opened, *turns]).samples[0]
+
+    assert "channels" in sample(exact)
+    assert "channels" not in sample(exact - 1)
+
+
 def test_a_blob_counts_for_the_few_bytes_that_name_it() -> None:
     blob = {"dtype": "int8", "shape": [10, 4096], "blob": "ab" * 16, "length": 40_960}
     run = linearized([*chain(300, channels={"experts": blob}), ENDED])

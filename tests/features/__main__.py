@@ -12,7 +12,6 @@ Invariant: a row counts only if one test of its own failed broken and passed unb
 
 import argparse
 import os
-import random
 import subprocess
 import sys
 import tempfile
@@ -25,6 +24,7 @@ from pathlib import Path
 
 from tests.features.rows import Row, rows
 from tests.kafka.broker import SHARED_PORT, Broker
+from tests.mutants import chance
 from tests.mutants.mutant import LostPlaceError
 from tests.mutants.trial import ROOT, NoVerdictError, first_failure, project_copy
 
@@ -109,14 +109,10 @@ def main() -> int:
     """Judge every chosen row; 0 if each is broken by what should break it."""
     parser = argparse.ArgumentParser(prog="make features", description=SUMMARY)
     parser.add_argument("id", nargs="*", help="only rows whose id begins with this; else all")
-    parser.add_argument("--random", type=int, metavar="N", help="so many of them, by chance")
-    parser.add_argument("--seed", default=time.strftime("%F"), help="of chance; else the date")
+    chance.add_options(parser)
     options = parser.parse_args()
-    chosen = [row for row in rows() if not options.id or row.id.startswith(tuple(options.id))]
-    if options.random is not None:
-        chance = random.Random(options.seed)
-        chosen = chance.sample(chosen, min(options.random, len(chosen)))
-        print(f"rows drawn with --seed {options.seed}")
+    named = [row for row in rows() if not options.id or row.id.startswith(tuple(options.id))]
+    chosen = chance.drawn(named, options)
     if not chosen:
         print("no row has such an id", file=sys.stderr)
         return 1

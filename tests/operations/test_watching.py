@@ -2,7 +2,10 @@
 
 import asyncio
 import os
+import resource
 import signal
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -10,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from streams.errors import BadSetting
 from streams.operations.watching import KEPT, Watch
 from streams.settings import Settings
 
@@ -29,8 +33,8 @@ def watch(folder: Path, stall_after_s: float = 0.0) -> Watch:
     return Watch("turnstream test", settings)
 
 
-def dumps(folder: Path) -> list[Path]:
-    return sorted(folder.glob("turnstream-test-*.txt"))
+def dumps(folder: Path, named: str = "turnstream-test-*.txt") -> list[Path]:
+    return sorted(folder.glob(named))
 
 
 async def until(holds: Callable[[], bool]) -> None:
@@ -67,7 +71,6 @@ async def test_what_cannot_be_written_is_one_line_and_the_next_is_written(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder = tmp_path / "file"
-    folder.write_text("not a folder")
     said = ""
 
     def told() -> bool:
@@ -76,12 +79,68 @@ async def test_what_cannot_be_written_is_one_line_and_the_next_is_written(
         return "no task dump: FileExistsError" in said
 
     with watch(folder):
+        folder.rmdir()
+        folder.write_text("not a folder")
         os.kill(os.getpid(), signal.SIGUSR1)
         await until(told)
         folder.unlink()
         os.kill(os.getpid(), signal.SIGUSR1)
         await until(lambda: len(dumps(folder)) == 1)
     assert len(said.splitlines()) == 1
+
+
+async def test_a_full_disk_leaves_no_part_of_a_dump(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    with watch(tmp_path) as watching:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (64, before[1]))
+        try:
+            watching._dump("as the test asked")
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        assert "no task dump: OSError: " in capsys.readouterr().err
+        assert dumps(tmp_path, "*") == []
+        watching._dump("as the test asked")
+    assert len(dumps(tmp_path, "*")) == len(dumps(tmp_path)) == 1
+
+
+UNUSABLE = {
+    "a file": ("{there}/file", "File exists"),
+    "below a file": ("{there}/file/dumps", "Not a directory"),
+    "not to be made": ("/proc/dumps", "No such file or directory"),
+    "not to be written to": ("/proc", "No such file or directory"),
+}
+
+
+@pytest.mark.parametrize(("folder", "why"), UNUSABLE.values(), ids=UNUSABLE)
+async def test_a_folder_that_cannot_be_used_is_refused_at_the_start(
+    folder: str, why: str, tmp_path: Path
+) -> None:
+    (tmp_path / "file").touch()
+    before = signal.getsignal(signal.SIGUSR1)
+    told = f"^TURNSTREAM_DUMP_FOLDER={folder.format(there=tmp_path)}: .*{why}"
+    with pytest.raises(BadSetting, match=told), watch(Path(folder.format(there=tmp_path))):
+        pass
+    assert signal.getsignal(signal.SIGUSR1) == before
+
+
+def test_without_any_folder_the_service_runs_and_says_so(tmp_path: Path) -> None:
+    code = """
+import asyncio, os, tempfile
+from streams.operations.watching import Watch
+from streams.settings import Settings
+tempfile._candidate_tempdir_list = lambda: ["/proc"]
+async def serve():
+    with Watch("turnstream test", Settings()) as watch:
+        watch.ready(lambda: None)
+        print("goes on")
+asyncio.run(serve())
+"""
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert ran.stdout == "goes on\n"
+    assert ran.stderr.startswith("turnstream test: no task dumps: ")
+    assert ran.stderr.endswith("; set TURNSTREAM_DUMP_FOLDER\n")
 
 
 async def test_the_watchdog_dumps_while_nothing_moves_and_stops_when_it_does(

@@ -7,6 +7,7 @@ import numpy as np
 
 from schemas.events import Channel, EndReason, Sampling
 from schemas.record import Floats, Ids, Octets
+from schemas.samples import ChannelBlob
 
 
 def ids(*values: int) -> Ids:
@@ -58,3 +59,33 @@ CHANNEL = Channel(
     digest=Octets(b"\x00\xff" * 8),
     length=4,
 )
+ENDED: dict[str, Any] = {
+    "reason": REASON,
+    "finish_reason": "weird",
+    "accepted": False,
+    "will_retry": True,
+    "reward_invalid": True,
+    "final_message": MESSAGE,
+}
+"""Of a session's end, and of whatever tells of it."""
+TRAINS: dict[str, Any] = {
+    "sample_id": "ab" * 16,
+    "index": 1,
+    "prompt_len": 1,
+    "loss_mask": [(1, 2)],
+    "reward": 0.1,
+    "revision": 0,
+    "logprobs_missing": [(1, 2)],
+    "turn_rewards": {"t1": 0.3},
+    "weight_versions": [(4, 1, 2)],
+    "channels": {"entropy": CHANNEL},
+    "channel_blobs": [ChannelBlob(name="entropy", start=1, end=2, channel=CHANNEL)],
+    "channels_missing": 1,
+    "truncated": True,
+    "use_tool": True,
+    "ill_formed": True,
+    "tool_turns": 1,
+    "generated": 2,
+    "trained": 1,
+}
+"""Of a sample, and of a packed one."""

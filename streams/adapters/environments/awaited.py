@@ -21,13 +21,12 @@ from types import TracebackType
 from typing import Any, Protocol, Self
 
 from schemas.events import EndStatus
-from streams.adapters.environments.blocking import recording_of
-from streams.adapters.environments.episode import Mark
+from streams.adapters.environments.blocking import Wrapper, recording_of
 from streams.adapters.environments.problems import TookTooLong
 from streams.adapters.environments.publisher import Handed
 from streams.adapters.environments.recorder import NULL, Null, Recorder
 from streams.adapters.environments.recording import Recording
-from streams.adapters.environments.steps import Record, of_reset, of_step
+from streams.adapters.environments.steps import of_reset, of_step
 from streams.errors import TurnstreamError
 
 
@@ -43,13 +42,13 @@ class AsyncEnvironment(Protocol):
         ...
 
 
-class RecordedAsync:
+class RecordedAsync(Wrapper):
     """Records what goes through it."""
 
     def __init__(self, env: Any, recorder: Recorder | Null = NULL, **options: Any) -> None:
         """Wrap it; `options` are those of `Options`."""
         self.env = env
-        self.recording: Recording = recording_of(recorder, options)
+        self.recording = recording_of(recorder, options)
         if not recorder.records:
             # The environment's own methods, found before the class's: no call in between.
             self.__dict__.update(reset=env.reset, step=env.step)
@@ -59,17 +58,6 @@ class RecordedAsync:
         if name.startswith("__") or name == "env":
             raise AttributeError(name)
         return getattr(self.env, name)
-
-    @property
-    def record(self) -> Record | None:
-        """The newest episode as it was recorded, frozen; None if nothing is."""
-        return self.recording.record
-
-    @property
-    def session_id(self) -> str | None:
-        """Of the newest episode."""
-        episode = self.recording.episode
-        return None if episode is None else episode.session_id
 
     async def reset(self, *args: Any, **words: Any) -> Any:
         """Begin an episode, and its session."""
@@ -113,14 +101,6 @@ class RecordedAsync:
     async def end(self, status: EndStatus = "completed", **words: Any) -> None:
         """End the episode now; the words are those of `Blocking.end`."""
         await settled(self.recording, self.recording.end(status, **words))
-
-    def mark(self) -> Mark | None:
-        """A place to come back to, beside the environment's own checkpoint."""
-        return self.recording.mark()
-
-    def resume(self, mark: Mark | None) -> None:
-        """Go on from a mark, once the environment's own state is restored."""
-        self.recording.resume(mark)
 
     async def close(self) -> None:
         """Close; an episode that is under way ends as `closed`."""

@@ -19,8 +19,8 @@ from streams.errors import TurnstreamError
 T = TypeVar("T")
 
 
-class Blocking:
-    """What a wrapper of a blocking environment has beside the environment's own methods."""
+class Wrapper:
+    """What every wrapper has beside the environment's own methods."""
 
     recording: Recording
 
@@ -34,6 +34,18 @@ class Blocking:
         """Of the newest episode."""
         episode = self.recording.episode
         return None if episode is None else episode.session_id
+
+    def mark(self) -> Mark | None:
+        """A place to come back to, beside the environment's own checkpoint."""
+        return self.recording.mark()
+
+    def resume(self, mark: Mark | None) -> None:
+        """Go on from a mark, once the environment's own state is restored."""
+        self.recording.resume(mark)
+
+
+class Blocking(Wrapper):
+    """What a wrapper of a blocking environment has too."""
 
     def turn(self, **call: Any) -> str | None:
         """Tell a model call: it becomes a turn of the session that trains like any other.
@@ -63,14 +75,6 @@ class Blocking:
                 reason `stage`, `category`, `type`, `message`, `retryable`.
         """
         settled(self.recording, self.recording.end(status, **words))
-
-    def mark(self) -> Mark | None:
-        """A place to come back to, beside the environment's own checkpoint."""
-        return self.recording.mark()
-
-    def resume(self, mark: Mark | None) -> None:
-        """Go on from a mark, once the environment's own state is restored."""
-        self.recording.resume(mark)
 
 
 def recording_of(recorder: Recorder | Null, options: dict[str, Any]) -> Recording:

@@ -185,7 +185,7 @@ class Publisher:
                 if self._closing:
                     return
         finally:
-            with contextlib.suppress(LogError):
+            with contextlib.suppress(LogError):  # every event has been settled, well or not
                 await log.close()
 
     def _next(self) -> list[_Job]:

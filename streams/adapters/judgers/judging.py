@@ -12,8 +12,9 @@ A judger is any callable, `async` or not. It answers with
 
 Several numbers go beside the score, under a name of their own: `{"score": 0.5, "terms": [1, 0]}`.
 Anything else, a raise or no answer in time is an error with stage `judger`; it never becomes a
-score of 0. With several judgers the score is the weighted sum of theirs, and each one's own
-answer stands under its name.
+score of 0. One that is out of time is cancelled. Whoever asked waits a second for that and no
+longer, whatever the judger makes of it; nor does the end of the process wait. With several judgers
+the score is the weighted sum of theirs, and each one's own answer stands under its name.
 
 Invariant: a verdict has a finite score, or is a rejection, or says what went wrong.
 """
@@ -35,6 +36,8 @@ from streams.core.plain_values import plain
 
 TIMEOUT_S = 60.0
 MESSAGE_CHARS_MAX = 1000
+_CANCELLING_S = 1.0
+"""For what a judger has to put away when it is cancelled."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,6 +106,12 @@ class Judging:
         if not (math.isfinite(timeout_s) and timeout_s > 0):
             raise ValueError(f"timeout_s={timeout_s!r}: give seconds above 0")
         self.timeout_s = timeout_s
+        self._let_go: set[asyncio.Task[Verdict]] = set()
+
+    @property
+    def still_running(self) -> int:
+        """Judgers that were cancelled, took no notice and are no longer waited for."""
+        return len(self._let_go)
 
     async def judge(self, case: Case) -> Verdict:
         """The verdict; never raises but when cancelled."""
@@ -117,16 +126,31 @@ class Judging:
         return done.result(self.timeout_s + TIMEOUT_S)  # each judger has its own limit inside
 
     async def _one(self, named: Named, case: Case) -> Verdict:
-        own = _copy(case)
+        # A task of its own, for a wait for it can be given up; one for a coroutine cannot.
+        asked = asyncio.ensure_future(_answered(named, _copy(case)))
         try:
-            async with asyncio.timeout(self.timeout_s) as limit:
-                answer = await _asked(named.judger, own)
-        except (Exception, SystemExit) as error:  # graders exit; it ends nothing but their answer
-            if isinstance(error, TimeoutError) and limit.expired():
-                said = f"{named.name} gave no answer in {self.timeout_s:g} s"
-                return _wrong("timeout", type(error).__name__, said, retryable=True)
-            return _wrong("raised", type(error).__name__, f"{named.name}: {error}")
-        return _verdict(named.name, answer)
+            done, _ = await asyncio.wait({asked}, timeout=self.timeout_s)
+        finally:
+            await self._cancel(asked)
+        if done:
+            return asked.result()
+        said = f"{named.name} gave no answer in {self.timeout_s:g} s"
+        if asked in self._let_go:
+            said += ", took no notice of being cancelled and still runs"
+        return _wrong("timeout", TimeoutError.__name__, said, retryable=True)
+
+    async def _cancel(self, asked: "asyncio.Task[Verdict]") -> None:
+        if not asked.cancel():
+            return  # it is over
+        try:
+            await asyncio.wait({asked}, timeout=_CANCELLING_S)
+        finally:
+            if not asked.done():
+                self._let_go.add(asked)
+                asked.add_done_callback(self._let_go.discard)
+                # The end of an event loop waits for all tasks that it knows.
+                asyncio.tasks._unregister_task(asked)
+                asked._log_destroy_pending = False  # type: ignore[attr-defined]
 
     def _together(self, verdicts: Sequence[Verdict]) -> Verdict:
         for verdict in verdicts:
@@ -163,6 +187,14 @@ def in_thread(call: Callable[[], Any]) -> "concurrent.futures.Future[Any]":
 
     threading.Thread(target=run, name="turnstream-judger", daemon=True).start()
     return future
+
+
+async def _answered(named: Named, case: Case) -> Verdict:
+    try:
+        answer = await _asked(named.judger, case)
+    except (Exception, SystemExit) as error:  # graders exit; it ends nothing but their answer
+        return _wrong("raised", type(error).__name__, f"{named.name}: {error}")
+    return _verdict(named.name, answer)
 
 
 async def _asked(judger: Judger, case: Case) -> Answer:

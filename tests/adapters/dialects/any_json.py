@@ -1,9 +1,16 @@
-"""JSON of any kind, for tests that no request breaks a dialect."""
+"""JSON of any kind, and a dialect that it is sent to: it gives a call or a refusal."""
 
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
+import msgspec
 from hypothesis import settings
 from hypothesis import strategies as st
+
+from schemas.json_lines import too_deep
+from streams.adapters.dialects.calls import Call, CallRefused
 
 any_body = settings(max_examples=300, deadline=None, derandomize=True, database=None)
 
@@ -35,3 +42,42 @@ def places(value: Any) -> list[tuple[Any, Any]]:
             if isinstance(inner, dict | list):
                 unread.append(inner)
     return found
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reader:
+    """A dialect's own reader, and requests for it."""
+
+    read_call: Callable[[bytes], Call]
+    error_body: Callable[[CallRefused], bytes]
+    requests: st.SearchStrategy[Any]
+    """That are right."""
+    whole: bytes
+    """One of them, to be damaged."""
+    check_call: Callable[[Call], None] = lambda _: None
+    """What else has to hold of a call."""
+
+    def outcome(self, body: bytes) -> Call | CallRefused:
+        try:
+            return self.read_call(body)
+        except CallRefused as refusal:
+            return refusal
+
+    def check(self, body: bytes) -> None:
+        """A refusal says why; a call can be recorded."""
+        found = self.outcome(body)
+        if isinstance(found, CallRefused):
+            assert found.status == 400
+            assert json.loads(self.error_body(found))["error"]["message"] == found.message
+            return
+        tools = (*found.tools, *found.deferred_tools)
+        record = msgspec.json.encode({"prompt_messages": found.messages, "tools": tools})
+        assert not too_deep(record)
+        for message in found.messages:
+            assert message["role"] in {"system", "user", "assistant", "tool"}
+            assert isinstance(message["content"], str)
+        for place, carriers in found.carriers.items():
+            assert found.messages[place]["role"] == "assistant"
+            assert carriers
+            assert all(carriers)
+        self.check_call(found)

@@ -1,17 +1,14 @@
-"""Whatever a client sends, it gets a call or a refusal, and a call can be recorded."""
+"""What a right request to Messages may hold, how deep a call nests, and half a character."""
 
 import json
 from typing import Any
 
-import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from schemas.json_lines import too_deep
 from streams.adapters.dialects.anthropic import error_body, read_call
-from streams.adapters.dialects.calls import Call, CallRefused
 from tests.adapters.dialects.anthropic_requests import BASH, FETCH, called, request
-from tests.adapters.dialects.any_json import ANYTHING, TEXTS, any_body, object_of, places
+from tests.adapters.dialects.any_json import ANYTHING, TEXTS, Reader, any_body, object_of
 
 IDS = st.text("ab", min_size=1, max_size=3)
 MARK = {"cache_control": ANYTHING}
@@ -76,67 +73,12 @@ REQUEST = object_of(
 )
 
 
-def outcome(body: bytes) -> Call | CallRefused:
-    try:
-        return read_call(body)
-    except CallRefused as refusal:
-        return refusal
-
-
-def check(body: bytes) -> None:
-    found = outcome(body)
-    if isinstance(found, CallRefused):
-        assert found.status == 400
-        assert json.loads(error_body(found))["error"]["message"] == found.message
-        return
-    tools = (*found.tools, *found.deferred_tools)
-    assert not too_deep(msgspec.json.encode({"prompt_messages": found.messages, "tools": tools}))
-    for message in found.messages:
-        assert message["role"] in {"system", "user", "assistant", "tool"}
-        assert isinstance(message["content"], str)
-    for place, carriers in found.carriers.items():
-        assert found.messages[place]["role"] == "assistant"
-        assert carriers
-        assert all(carriers)
-
-
-@any_body
-@given(ANYTHING)
-def test_any_json_gives_a_call_or_a_refusal(value: Any) -> None:
-    check(json.dumps(value).encode())
-
-
-@any_body
-@given(REQUEST)
-def test_a_request_that_is_right_is_a_call_unless_a_number_has_no_value(value: Any) -> None:
-    body = json.dumps(value).encode()
-    check(body)
-    if b"NaN" not in body and b"Infinity" not in body:
-        assert isinstance(outcome(body), Call)
-
-
-@any_body
-@given(st.data())
-def test_anything_in_any_place_gives_a_call_or_a_refusal(data: st.DataObject) -> None:
-    value = data.draw(REQUEST)
-    holder, key = data.draw(st.sampled_from(places(value)))
-    holder[key] = data.draw(ANYTHING)
-    check(json.dumps(value).encode())
-
-
-@any_body
-@given(st.binary(max_size=200))
-def test_any_bytes_give_a_call_or_a_refusal(body: bytes) -> None:
-    check(body)
-
-
-@any_body
-@given(st.data())
-def test_a_damaged_request_gives_a_call_or_a_refusal(data: st.DataObject) -> None:
-    body = bytearray(request(tools=[BASH, FETCH], stop_sequences=["a"], temperature=0.5))
-    for _ in range(data.draw(st.integers(1, 4))):
-        body[data.draw(st.integers(0, len(body) - 1))] = data.draw(st.integers(0, 255))
-    check(bytes(body))
+READER = Reader(
+    read_call=read_call,
+    error_body=error_body,
+    requests=REQUEST,
+    whole=request(tools=[BASH, FETCH], stop_sequences=["a"], temperature=0.5),
+)
 
 
 @any_body
@@ -148,9 +90,9 @@ def test_a_call_nests_no_deeper_than_a_record(levels: int) -> None:
         nested = {"x": [nested]}
         block = {"type": "box", "content": [block]}
     message = {"role": "assistant", "content": [called(nested), called(json.dumps(nested))]}
-    check(request(messages=[message]))
-    check(request(messages=[{"role": "user", "content": [block]}]))
-    check(request(tools=[BASH | {"input_schema": nested}]))
+    READER.check(request(messages=[message]))
+    READER.check(request(messages=[{"role": "user", "content": [block]}]))
+    READER.check(request(tools=[BASH | {"input_schema": nested}]))
 
 
 def test_half_a_character_is_replaced_so_that_a_session_goes_on() -> None:

@@ -1,16 +1,14 @@
-"""Whatever a client sends, it gets a call or a refusal, and a call can be recorded and answered."""
+"""What a right request to Responses may hold, how deep a call nests, and half a character."""
 
 import json
 from typing import Any
 
-import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from schemas.json_lines import too_deep
-from streams.adapters.dialects.calls import Call, CallRefused, Text
+from streams.adapters.dialects.calls import Call, Text
 from streams.adapters.dialects.openai_responses import answer_body, error_body, read_call
-from tests.adapters.dialects.any_json import ANYTHING, TEXTS, any_body, object_of, places
+from tests.adapters.dialects.any_json import ANYTHING, TEXTS, Reader, any_body, object_of
 from tests.adapters.dialects.responses_answers import LETTERS, LS, OTHER_LETTERS, answer
 from tests.adapters.dialects.responses_requests import TOOLS, request
 
@@ -72,63 +70,17 @@ REQUEST = object_of(
 )
 
 
-def outcome(body: bytes) -> Call | CallRefused:
-    try:
-        return read_call(body)
-    except CallRefused as refusal:
-        return refusal
+def can_be_answered(call: Call) -> None:
+    assert json.loads(answer_body(call, answer(Text("a"), LS)))["status"] == "completed"
 
 
-def check(body: bytes) -> None:
-    found = outcome(body)
-    if isinstance(found, CallRefused):
-        assert found.status == 400
-        assert json.loads(error_body(found))["error"]["message"] == found.message
-        return
-    record = msgspec.json.encode(
-        {"prompt_messages": found.messages, "tools": [*found.tools, *found.deferred_tools]}
-    )
-    assert not too_deep(record)
-    for message in found.messages:
-        assert message["role"] in {"system", "user", "assistant", "tool"}
-        assert isinstance(message["content"], str)
-    for at, texts in found.carriers.items():
-        assert found.messages[at]["role"] == "assistant"
-        assert all(texts)
-    assert json.loads(answer_body(found, answer(Text("a"), LS)))["status"] == "completed"
-
-
-@any_body
-@given(ANYTHING)
-def test_any_json_gives_a_call_or_a_refusal(value: Any) -> None:
-    check(json.dumps(value).encode())
-
-
-@any_body
-@given(REQUEST)
-def test_a_request_that_is_right_is_a_call_unless_a_number_has_no_value(value: Any) -> None:
-    body = json.dumps(value).encode()
-    check(body)
-    if b"NaN" not in body and b"Infinity" not in body:
-        assert isinstance(outcome(body), Call)
-
-
-@any_body
-@given(st.data())
-def test_anything_in_any_place_gives_a_call_or_a_refusal(data: st.DataObject) -> None:
-    value = data.draw(REQUEST)
-    holder, key = data.draw(st.sampled_from(places(value)))
-    holder[key] = data.draw(ANYTHING)
-    check(json.dumps(value).encode())
-
-
-@any_body
-@given(st.data())
-def test_a_damaged_request_gives_a_call_or_a_refusal(data: st.DataObject) -> None:
-    body = bytearray(request(tools=TOOLS, temperature=0.5))
-    for _ in range(data.draw(st.integers(1, 4))):
-        body[data.draw(st.integers(0, len(body) - 1))] = data.draw(st.integers(0, 255))
-    check(bytes(body))
+READER = Reader(
+    read_call=read_call,
+    error_body=error_body,
+    requests=REQUEST,
+    whole=request(tools=TOOLS, temperature=0.5),
+    check_call=can_be_answered,
+)
 
 
 @any_body
@@ -139,11 +91,13 @@ def test_a_call_nests_no_deeper_than_a_record(levels: int) -> None:
         nested = {"x": [nested]}
     call = {"type": "function_call", "call_id": "c", "name": "a"}
     for arguments in (nested, json.dumps(nested)):
-        check(request(input=[call | {"arguments": arguments}]))
-    check(request(input=[{"type": "function_call_output", "call_id": "c", "output": nested}]))
-    check(request(input=[{"type": "shell_call", "call_id": "c", "action": nested}]))
-    check(request(tools=[{"type": "function", "name": "a", "parameters": nested}]))
-    check(request(metadata=nested))
+        READER.check(request(input=[call | {"arguments": arguments}]))
+    READER.check(
+        request(input=[{"type": "function_call_output", "call_id": "c", "output": nested}])
+    )
+    READER.check(request(input=[{"type": "shell_call", "call_id": "c", "action": nested}]))
+    READER.check(request(tools=[{"type": "function", "name": "a", "parameters": nested}]))
+    READER.check(request(metadata=nested))
 
 
 def test_half_a_character_is_replaced_so_that_a_session_goes_on() -> None:

@@ -1,6 +1,7 @@
 """What a judger is given, what it may answer, and what becomes of anything else."""
 
 import asyncio
+import contextlib
 import math
 import time
 from typing import Any
@@ -23,6 +24,10 @@ CASE = Case(
     turns=1,
     metadata={"answer": "4", "nested": {"a": 1}},
 )
+
+
+OUTLASTS_S = 8.0
+"""How long a judger goes on that does not let itself be cancelled."""
 
 
 def verdict_of(*judgers: Judger | Named, timeout_s: float = 30.0) -> Verdict:
@@ -78,6 +83,14 @@ async def hangs_awaited(case: Case) -> float:
     return 1.0
 
 
+async def takes_no_notice(case: Case) -> float:
+    until_s = time.monotonic() + OUTLASTS_S
+    while time.monotonic() < until_s:
+        with contextlib.suppress(asyncio.CancelledError):
+            await asyncio.sleep(OUTLASTS_S / 10)
+    return 1.0
+
+
 GOOD: dict[str, tuple[Judger, dict[str, Any]]] = {
     "a number": (exact, {"score": 1.0}),
     "a whole number": (lambda _: 3, {"score": 3.0}),
@@ -114,6 +127,12 @@ BAD: dict[str, tuple[Any, str, str, bool]] = {
     "an exit, awaited": (exits_awaited, "raised", "exits_awaited: 3", False),
     "no time": (hangs, "timeout", "gave no answer in 0.2 s", True),
     "no time, awaited": (hangs_awaited, "timeout", "gave no answer in 0.2 s", True),
+    "no time, and no notice of it": (
+        takes_no_notice,
+        "timeout",
+        "gave no answer in 0.2 s, took no notice of being cancelled and still runs",
+        True,
+    ),
     "no score": (lambda _: {"points": 7}, "bad_answer", "mapping with `score`", False),
     "several numbers alone": (lambda _: [1.0, 2.0], "bad_answer", "[1.0, 2.0]", False),
     "a text": (lambda _: "good", "bad_answer", "'good'", False),
@@ -126,13 +145,64 @@ BAD: dict[str, tuple[Any, str, str, bool]] = {
 def test_anything_else_is_an_error_of_the_judger_and_never_a_score(
     judger: Judger, category: str, words: str, again: bool
 ) -> None:
+    began_s = time.monotonic()
     verdict = verdict_of(judger, timeout_s=0.2)
+    assert time.monotonic() - began_s < OUTLASTS_S
     assert (verdict.reward, verdict.error is None) == (None, False)
     error = verdict.error
     assert error is not None
     assert (error.stage, error.category, error.retryable) == ("judger", category, again)
     assert words in (error.message or "")
     assert error.type
+
+
+def test_a_judger_that_outlasts_its_time_is_counted_until_it_ends() -> None:
+    async def work() -> None:
+        judging = Judging(released, timeout_s=0.05)
+        verdict = await judging.judge(CASE)
+        assert verdict.error is not None
+        assert (verdict.error.category, judging.still_running) == ("timeout", 1)
+        enough.set()
+        await asyncio.sleep(0.05)
+        assert judging.still_running == 0
+
+    async def released(case: Case) -> float:
+        until_s = time.monotonic() + OUTLASTS_S
+        while not enough.is_set() and time.monotonic() < until_s:
+            with contextlib.suppress(asyncio.CancelledError):
+                await asyncio.wait_for(enough.wait(), OUTLASTS_S)
+        return 1.0
+
+    enough = asyncio.Event()
+    asyncio.run(work())
+
+
+def test_whoever_is_cancelled_while_judging_waits_no_longer_either() -> None:
+    async def work() -> None:
+        judging = asyncio.create_task(Judging(takes_no_notice).judge(CASE))
+        await asyncio.sleep(0.1)
+        judging.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await judging
+
+    began_s = time.monotonic()
+    asyncio.run(work())
+    assert time.monotonic() - began_s < OUTLASTS_S
+
+
+def test_what_a_cancelled_judger_puts_away_is_waited_for() -> None:
+    async def tidy(case: Case) -> float:
+        try:
+            await asyncio.sleep(60)
+        finally:
+            await asyncio.sleep(0.05)
+            put_away.append(True)
+        return 1.0
+
+    put_away: list[bool] = []
+    error = asyncio.run(Judging(tidy, timeout_s=0.05).judge(CASE)).error
+    assert error is not None
+    assert (error.message, put_away) == ("tidy gave no answer in 0.05 s", [True])
 
 
 @pytest.mark.parametrize("answer", [None, {"accepted": False}, {"accepted": False, "score": 1.0}])
