@@ -98,13 +98,13 @@ async def train(a: World, updates: int = UPDATES) -> None:
         await until(sampling)
         await _pause(a)
         while _busy(a) < UNDER_WAY // 3:  # all was answered before the pause was durable
-            await _resume(a, version - 1)
+            await _resume(a, version - 1, flushed=False)  # nothing was changed
             await until(sampling)
             await _pause(a)
         a.engine.pause()
         a.engine.update_weights(version, abort=False)
         await asyncio.sleep(0.15)
-        await _resume(a, version)
+        await _resume(a, version, flushed=is_flushed(version))
         a.engine.resume()
 
 
@@ -113,8 +113,8 @@ async def _pause(a: World) -> None:
     assert (status, told["paused"]) == (200, True)
 
 
-async def _resume(a: World, version: int) -> None:
-    body = {"run_id": RUN, "version": version, "cache_flushed": is_flushed(version)}
+async def _resume(a: World, version: int, *, flushed: bool) -> None:
+    body = {"run_id": RUN, "version": version, "cache_flushed": flushed}
     status, told = await a.control("resume", body)
     assert (status, told["paused"], told["version"]) == (200, False, version)
 
