@@ -122,8 +122,8 @@ class Settings:
     """What is worked on twice after a crash, at most."""
     processor_session_timeout_s: float = 10.0
     """Silence after which a worker's partitions go to others."""
-    processor_heartbeat_interval_s: float = 2.0
-    """At most a third of the session timeout."""
+    processor_heartbeat_interval_s: float = 1.0
+    """So late does a worker hear that the group changes; at most a third of the session timeout."""
     processor_rebalance_timeout_s: float = 30.0
     """Time a worker has to finish and rejoin when the group changes."""
     processor_drain_timeout_s: float = 5.0

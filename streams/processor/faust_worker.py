@@ -2,7 +2,8 @@
 
     turns ──► agent ──► continuity check ──► worker ──► rows (changelog), samples, dead letters
                              │ gap: seek back
-    every second: commit what is durable, look for stuck partitions, sweep
+    every second: commit what is durable, look for stuck partitions, sweep;
+    more often just after an assignment, so that a takeover is seen, and saved, as soon as it works
 
 Invariants: an event is processed only if it is the one that had to come next, and only when its
 partition's state is loaded; an offset is committed only when all that follows from it is
@@ -42,6 +43,9 @@ _IN_ONE_GO = 32
 _SEEK_AGAIN_S = 0.5
 _SEEKS_MAX = 2
 """For one missing event, before the log is asked whether it has it at all."""
+_LOOK_S = 0.1
+_SETTLING_S = 2.0
+"""After an assignment, with a commit at every look: a second rebalance often follows the first."""
 _GOODBYE_S = 10.0
 """To leave the group and close connections, once nothing is left to commit."""
 
@@ -198,13 +202,19 @@ class Processor:
             die(f"once a second: {error!r}")
 
     async def _look_after(self) -> None:
+        interval_s = self.settings.processor_commit_interval_s
+        looked_s = 0.0
         while True:
-            await asyncio.sleep(self.settings.processor_commit_interval_s)
+            await asyncio.sleep(min(_LOOK_S, interval_s))
             if self.app.rebalancing:
                 continue
             if self.generation != self.app.consumer_generation_id:
                 self.generation = self.app.consumer_generation_id
                 self.assigned_s = time.monotonic()
+            now_s = time.monotonic()
+            if now_s - self.assigned_s > _SETTLING_S and now_s - looked_s < interval_s:
+                continue
+            looked_s = now_s
             self._check_metadata()
             await self.commit()
             await self._unstick()

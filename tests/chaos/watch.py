@@ -11,7 +11,7 @@ from streams.errors import LogError
 from streams.log.kafka import KafkaLog
 from streams.settings import Settings
 
-ASK_EVERY_S = 0.4
+ASK_EVERY_S = 0.2
 
 
 class Watch:

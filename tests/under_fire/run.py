@@ -176,7 +176,9 @@ class Run:
         waits, stood = sorted(self.waits().firsts_s), self.standstills_s()
         most_s = self.parts.arena.settings.processor_session_timeout_s + PROCESSOR_MORE_S
         p95_s = waits[min(len(waits) - 1, int(0.95 * len(waits)))] if waits else 0.0
+        unmeasured = self.faults.killed and not waits and self.plan.faults >= len(self.plan.kinds)
         return [
+            *(["first answers: none after a gateway's kill"] if unmeasured else []),
             *([f"first answers: p95 {p95_s:.2f} s"] if p95_s > GATEWAY_P95_S else []),
             *([f"processors: {stood[-1]:.2f} s"] if stood and stood[-1] > most_s else []),
         ]
@@ -247,7 +249,7 @@ def settings_for(broker: Broker) -> Settings:
         idle_limit_s=600.0,
         reward_grace_s=600.0,
         processor_commit_interval_s=0.5,
-        processor_heartbeat_interval_s=1.0,
+        processor_heartbeat_interval_s=0.6,
     )
 
 
