@@ -114,6 +114,7 @@ class Processor:
         except BaseException as error:
             die(f"recovery: {error!r}")
         self.loaded = set(partitions)
+        self.assigned_s = time.monotonic()  # settling begins when events can flow
         took_ms = int((time.monotonic() - began) * 1000)
         self.counts["recoveries"] += 1
         self.counts["rows_recovered"] += rows
@@ -206,20 +207,22 @@ class Processor:
         looked_s = 0.0
         while True:
             await asyncio.sleep(min(_LOOK_S, interval_s))
-            if self.app.rebalancing:
+            if self.app.rebalancing or self.app.should_stop:
                 continue
             if self.generation != self.app.consumer_generation_id:
                 self.generation = self.app.consumer_generation_id
                 self.assigned_s = time.monotonic()
             now_s = time.monotonic()
-            if now_s - self.assigned_s > _SETTLING_S and now_s - looked_s < interval_s:
+            settling = now_s - self.assigned_s < _SETTLING_S
+            if not settling and now_s - looked_s < interval_s:
                 continue
             looked_s = now_s
             self._check_metadata()
             await self.commit()
             await self._unstick()
-            if time.monotonic() - self.swept_s > self.settings.processor_sweep_interval_s:
-                self.swept_s = time.monotonic()
+            # What the sweep asks the broker would hold up the takeover's commits.
+            if not settling and now_s - self.swept_s > self.settings.processor_sweep_interval_s:
+                self.swept_s = now_s
                 await self.sweeper.sweep(self.loaded, self.worker.state, self._next)
 
     async def commit(self) -> None:

@@ -176,6 +176,7 @@ class Run:
         waits, stood = sorted(self.waits().firsts_s), self.standstills_s()
         most_s = self.parts.arena.settings.processor_session_timeout_s + PROCESSOR_MORE_S
         p95_s = waits[min(len(waits) - 1, int(0.95 * len(waits)))] if waits else 0.0
+        # With fewer faults than kinds the only kill may fall where no agent asks any more.
         unmeasured = self.faults.killed and not waits and self.plan.faults >= len(self.plan.kinds)
         return [
             *(["first answers: none after a gateway's kill"] if unmeasured else []),
