@@ -74,8 +74,9 @@ def judged(outcome: Outcome, sampled: Counter[Generated], seen: Iterable[int]) -
     if (closed.gaps, closed.refused, closed.withheld) != (0, 0, None):
         wrong(f"gaps {closed.gaps}, refused {closed.refused}, withheld {closed.withheld}")
     trained = _trained(outcome, wrong)
-    numbers = Counter(number_of(turn) for turn in turns.values() if turn.part_of is None)
-    by_number = {number_of(turn): turn for turn in turns.values() if turn.part_of is None}
+    whole = [turn for turn in turns.values() if turn.part_of is None]
+    numbers = Counter(number_of(turn) for turn in whole)
+    by_number = {number_of(turn): turn for turn in whole}
     seen = list(seen)
     for number in seen:
         if numbers[number] != 1:
@@ -87,7 +88,8 @@ def judged(outcome: Outcome, sampled: Counter[Generated], seen: Iterable[int]) -
             wrong(f"answer {number}: {trained[turn.turn_id]} of {len(turn.output_ids)}, {why}")
     fate.seen = len(seen)
     fate.cut = rest.total()
-    unseen = [turn for number, turn in by_number.items() if number not in set(seen)]
+    # Not by number: several may have been cut before theirs.
+    unseen = [turn for turn in whole if number_of(turn) not in seen]
     fate.unseen = len(unseen)
     fate.unseen_trained = sum(trained[turn.turn_id] > 0 for turn in unseen)
     return fate
