@@ -1,0 +1,1 @@
+"""Attacks on real processes: one session, key, record or client that tries to stop the rest."""

@@ -1,0 +1,5 @@
+"""Every attack there is: a module holds those on one part of the system."""
+
+from tests.attack.scenario import Scenario
+
+SCENARIOS: list[Scenario] = []
