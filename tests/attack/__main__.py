@@ -1,4 +1,4 @@
-"""`python -m tests.attack [--quick] [WORD ...]`: run all attacks, or those whose names hold a word."""
+"""`python -m tests.attack [--quick] [WORD ...]`: run all attacks, or those a word names."""
 
 import argparse
 import sys
