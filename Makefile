@@ -17,7 +17,7 @@ TRACKIO := .venv/trackio
 # More words for the command of a target, e.g. `make test ARGS="-k tree"`.
 ARGS ?=
 
-.PHONY: help venv demo test test-clients test-train learning screenshot broker check format mutants features chaos chaos-variants chaos-embedded chaos-gateway chaos-all attack soak soak-markers bench-core bench-processor bench-embedded bench-environments bench-traces bench-gateway bench-trainer lock wheel clean
+.PHONY: help venv demo test test-newest test-clients test-train learning screenshot broker check format mutants features chaos chaos-variants chaos-embedded chaos-gateway chaos-all attack soak soak-markers bench-core bench-processor bench-embedded bench-environments bench-traces bench-gateway bench-trainer lock wheel clean
 
 help: ## this list
 	@sed -nE 's/^([a-z-]+):[^#]*## (.*)/\1|\2/p' Makefile | while IFS='|' read -r name text; do \
@@ -48,6 +48,12 @@ WORKERS ?= 4
 test: $(READY) $(TRACKIO)/.ready ## every test; ARGS="-k tree" runs a part
 	@tools/need-java
 	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(ARGS)
+
+# Pythons that test-newest makes environments of, by pyenv or by name.
+PYTHONS ?= 3.12 3.13
+
+test-newest: $(READY) ## the wheel with the newest packages its bounds allow: doctor, demo, tests of schemas and core (PYTHONS)
+	@tools/test-newest $(PYTHONS)
 
 # The clients are fetched once by npm, into .venv; the table is kept beside them.
 test-clients: $(READY) ## Claude Code and Codex through the gateway, and what became of their tokens

@@ -224,24 +224,27 @@ def _decode_wire_value(kind: Any, value: Any) -> Any:
         raise TypeError(detail)
     if kind is Octets:
         return Octets(value)
-    return np.frombuffer(value, _INT32 if kind == Ids else _FLOAT32)
+    if kind is Ids:
+        return np.frombuffer(value, _INT32)
+    if kind is Floats:
+        return np.frombuffer(value, _FLOAT32)
+    raise AssertionError(f"no reader for {kind}")
 
 
 def _decode_json_value(kind: Any, value: Any) -> Any:
     if kind is Octets:
         return Octets.fromhex(msgspec.convert(value, str))
-    if kind == Ids:
+    if kind is Ids:
         values = _listed(value, list[int])
         if values and not 0 <= min(values) <= max(values) <= TOKEN_ID_MAX:
             detail = f"Expected ids from 0 to {TOKEN_ID_MAX}, got {min(values)} to {max(values)}"
             raise ValueError(detail)
         array: Any = np.array(values, _INT32)
-    elif kind == Floats:
+    elif kind is Floats:
         with np.errstate(over="ignore"):
             array = np.array(_listed(value, list[float]), _FLOAT32)
     else:
-        detail = f"no reader for {kind}"
-        raise TypeError(detail)
+        raise AssertionError(f"no reader for {kind}")
     array.flags.writeable = False
     return array
 

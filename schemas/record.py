@@ -5,7 +5,7 @@ Per-token data is a read-only numpy array (int32 ids, float32 logprobs). JSON pa
 every hop. `None`, or `NOT_GIVEN` for a payload, always means "not given".
 """
 
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import msgspec
 import numpy as np
@@ -14,8 +14,28 @@ import numpy.typing as npt
 MAJOR_VERSION = 1
 TOKEN_ID_MAX = 2**31 - 1
 
-Ids = npt.NDArray[np.int32]
-Floats = npt.NDArray[np.float32]
+if TYPE_CHECKING:
+    Ids = npt.NDArray[np.int32]
+    Floats = npt.NDArray[np.float32]
+else:
+
+    class _ArrayKind(type):
+        """A class whose instances are the arrays of its dtype."""
+
+        def __instancecheck__(cls, value: Any) -> bool:
+            return isinstance(value, np.ndarray) and value.dtype == cls.dtype
+
+    # Classes of our own: msgspec hands them to the codec's hooks as they are, whereas numpy's
+    # generic alias comes back rebuilt, and whether that is equal depends on numpy's version.
+    class Ids(metaclass=_ArrayKind):
+        """Token ids."""
+
+        dtype = np.dtype("<i4")
+
+    class Floats(metaclass=_ArrayKind):
+        """A number for each token."""
+
+        dtype = np.dtype("<f4")
 
 
 NOT_GIVEN = msgspec.Raw()

@@ -5,6 +5,7 @@ import os
 import signal
 import sys
 from types import FrameType
+from typing import Any
 
 import click
 
@@ -45,10 +46,22 @@ class Commands(click.Group):
         return command
 
 
+UNCHECKED = frozenset({"doctor", "health"})
+"""Commands that handle no records; the doctor makes the check itself, as one of its findings."""
+
+
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="turnstream", prog_name="turnstream")
-def cli() -> None:
+@click.pass_context
+def cli(context: click.Context) -> None:
     """Record agent turns exactly as sampled; turn them into training samples."""
+    if context.invoked_subcommand in UNCHECKED:
+        return
+    round_trip: Any = importlib.import_module("schemas.round_trip")
+    try:
+        round_trip.check_round_trip()
+    except round_trip.RecordsChanged as error:
+        sys.exit(f"turnstream: {error}")
 
 
 def _as_control_c(_: int, frame: FrameType | None) -> None:

@@ -7,6 +7,7 @@ import importlib
 from pathlib import Path
 from typing import cast
 
+from schemas.round_trip import check_round_trip
 from streams.log.interface import Log
 from streams.settings import KAFKA, Settings
 
@@ -17,7 +18,11 @@ def open_log(settings: Settings, *, create: bool = False) -> Log:
     Args:
         settings: Where it is.
         create: Whether a missing file is made; a command that only looks leaves it out.
+
+    Raises:
+        RecordsChanged: the packages installed here do not read records back as written.
     """
+    check_round_trip()
     # By name: a command on a file must not wait for the Kafka client to load.
     if settings.log == KAFKA:
         return cast(Log, importlib.import_module("streams.log.kafka").KafkaLog(settings))

@@ -6,6 +6,7 @@ Invariant: what is misspelt or contradicts itself is refused before anything is 
 from pathlib import Path
 from typing import TypedDict, Unpack
 
+from schemas.round_trip import check_round_trip
 from streams.core.advantages import Advantages, Judgement
 from streams.core.groups import GroupRules
 from streams.settings import Settings
@@ -109,6 +110,7 @@ def _asked(log: str | Path | Settings, options: Options) -> Asked:
     for name in options:
         if name not in Options.__annotations__:
             raise TypeError(f"subscribe() has no option {name}")
+    check_round_trip()
     settings = settings_of(log)
     run_id, timeout_s = options.get("run_id"), options.get("group_timeout")
     keep_first = options.get("keep_first")

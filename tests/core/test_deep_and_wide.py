@@ -156,6 +156,9 @@ def cost_of(shape: Callable[[int], list[Turn]], count: int, profile: str) -> Cos
     turns = shape(count)
     cost = Cost()
     before = sys.gettrace()
+    frame = inspect.currentframe()
+    assert frame is not None
+    frame.f_trace_opcodes = True  # Python 3.12 looks for it when the trace is set, not later
     sys.settrace(cost.trace)
     try:
         linearized(turns, profile)

@@ -21,6 +21,7 @@ from typing import Any, Self
 
 from schemas import codec
 from schemas.events import Event
+from schemas.round_trip import check_round_trip
 from streams.adapters.environments.problems import NotRecorded
 from streams.adapters.environments.publisher import (
     QUEUE_EVENTS_MAX,
@@ -65,6 +66,7 @@ class Recorder:
             queue_max: Events that may wait for the log.
             log: Opens it.
         """
+        check_round_trip()
         self.settings = settings or load_settings()
         self.lenient = lenient
         self.patience_s = patience_s

@@ -15,6 +15,7 @@ from streams.cli.doctor.finding import Finding, note, table
 from streams.cli.doctor.installation import installation
 
 _LATER = {
+    "streams.cli.doctor.records": "records",
     "streams.cli.doctor.places": "log and ports",
     "streams.cli.doctor.tokenizer": "tokenizer",
     "streams.cli.doctor.engine": "engine",
