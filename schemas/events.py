@@ -41,6 +41,8 @@ EndStatus = Literal[
 ]
 RequestClass = Literal["main", "subagent", "compaction", "auxiliary"]
 ExpiryCause = Literal["idle", "hard_limit", "reward_grace"]
+RewardOrigin = Literal["given", "judged"]
+"""Judged: a reward function's answer, which replaces no reward that somebody gave."""
 
 
 class Sampling(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -140,6 +142,7 @@ class Turn(Identified, frozen=True, kw_only=True, tag="turn"):
     reward: float | dict[str, Any] | None = None
     reward_invalid: bool = False
     """A reward was given, but it was not a finite number."""
+    reward_origin: RewardOrigin = "given"
     raw_prompt: str | None = None
     started_ms: Int64 | None = None
     finished_ms: Int64 | None = None
@@ -165,6 +168,7 @@ class Reward(Record, frozen=True, kw_only=True, tag="reward"):
     session_id: SessionId
     reward_id: Name | None = None
     """A repeat changes nothing, another id replaces. Not given: each event is its own."""
+    origin: RewardOrigin = "given"
     turn_id: Name | None = None
     reward: float | dict[str, Any] | None = None
     """A number, or a payload whose `score` is one."""
@@ -182,6 +186,7 @@ class SessionEnded(Identified, frozen=True, kw_only=True, tag="session_ended"):
     finish_reason: str | None = None
     reward: float | dict[str, Any] | None = None
     reward_invalid: bool = False
+    reward_origin: RewardOrigin = "given"
     reward_pending: bool | None = None
     """Not given: true when the status trains and no final session reward is known."""
     judged_ms: Count | None = None

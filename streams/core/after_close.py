@@ -1,5 +1,7 @@
 """Events that come after a session's outcome: rewards revise its samples, the rest is late.
 
+A judged reward that comes after a given one changes nothing and revises nothing.
+
 Invariant: the revision at a position is the fold of the marker and the late rewards up to that
 position, so a replayed reward gives the same revision again, byte for byte.
 """
@@ -47,9 +49,12 @@ def _reward(state: ClosedSession, event: Reward, position: int) -> tuple[ClosedS
         detail = "the session is closed and no sample of it can be revised; replay its log with "
         detail += "the reward in time, or under a default reward"
         raise BadEvent("late_reward", detail)
+    counts = book.would_count(event)
+    if event.origin == "judged" and not counts:
+        return state, Effects(ignored=True)
     if event.reward_invalid:
         raise BadEvent("invalid_field", "a late reward that is not a finite number")
-    book.add(event.reward_id, event.reward, turn_id=event.turn_id, final=event.final)
+    book.add(event)
     value = share(book.value, len(marker.samples), marker.reward_share)
     revisions = tuple(
         SampleRevised(
@@ -74,5 +79,5 @@ def _book_before(state: ClosedSession, position: int) -> RewardBook:
     book = state.marker.rewards.copy()
     for at, late in state.late:
         if at < position:
-            book.add(late.reward_id, late.reward, turn_id=late.turn_id, final=late.final)
+            book.add(late)
     return book

@@ -1,16 +1,20 @@
-"""What a session is worth so far: the newest session reward, and the newest of each turn.
+"""What a session is worth so far, and each of its turns: which of several rewards counts.
 
-Rewards come by id: a repeat of an id changes nothing, another id replaces. A reward that was
-given but is no finite number replaces too: the session then has none, and says so.
+    valid before invalid     a reward that is no finite number replaces no number
+    given before judged      a judger's answer replaces nothing that somebody gave
+    later before earlier     among rewards of one rank
 
-Invariant: adding the same rewards in the same order gives the same book, redelivered or not.
+Rewards come by id: a repeat of an id changes nothing. Final is not a rank: a final reward ends
+the waiting of a session, whichever reward then counts.
+
+Invariant: adding the same rewards gives the same value in every order that keeps the order of the
+given ones and that of the judged ones; redelivered or not.
 """
-
-from typing import Any
 
 import msgspec
 
 from schemas.checks import score
+from schemas.events import Reward, RewardOrigin
 from schemas.record import COUNT_MAX, NOT_GIVEN, json_text
 
 
@@ -18,47 +22,62 @@ class RewardBook(msgspec.Struct, kw_only=True, omit_defaults=True):
     """Every reward folded in, in the order of the log."""
 
     value: float | None = None
+    origin: RewardOrigin = "given"
+    """Of the session reward that counts; also of all that was written before there were origins."""
     payload: msgspec.Raw = NOT_GIVEN
     has_final: bool = False
     """Some session reward was final, so nobody need wait for another."""
     invalid: bool = False
-    """The newest session reward was not a finite number."""
+    """Session rewards were given, and none of them was a finite number."""
+    default: bool = False
+    """The value is the default of the rules: any reward replaces it."""
     of_turns: dict[str, float] = msgspec.field(default_factory=dict)
+    judged_turns: set[str] = msgspec.field(default_factory=set)
+    """Turns whose reward is a judger's."""
     seen: set[str] = msgspec.field(default_factory=set)
     judged_ms: int | None = None
     """What judging took so far, summed over rewards that say it."""
 
-    def add(
-        self,
-        reward_id: str | None,
-        reward: float | dict[str, Any] | None,
-        *,
-        turn_id: str | None = None,
-        final: bool = True,
-        judged_ms: int | None = None,
-    ) -> None:
+    def add(self, reward: Reward) -> None:
         """Fold one reward in; nothing happens if its id is known. No id: it is its own."""
-        if reward_id in self.seen:
+        if reward.reward_id in self.seen:
             return
-        if reward_id is not None:
-            self.seen.add(reward_id)
-        if judged_ms is not None:
-            self.judged_ms = min((self.judged_ms or 0) + judged_ms, COUNT_MAX)
-        number = score(reward)
-        if turn_id is not None:
-            self.of_turns.pop(turn_id, None)
-            if number is not None:
-                self.of_turns[turn_id] = number
+        if reward.reward_id is not None:
+            self.seen.add(reward.reward_id)
+        if reward.judged_ms is not None:
+            self.judged_ms = min((self.judged_ms or 0) + reward.judged_ms, COUNT_MAX)
+        counts = self.would_count(reward)
+        if reward.turn_id is None:
+            self.has_final = self.has_final or reward.final
+        if not counts:
             return
-        self.value = number
-        self.payload = json_text(reward) if isinstance(reward, dict) else NOT_GIVEN
-        self.has_final = self.has_final or final
-        self.invalid = number is None
+        number, turn_id = score(reward.reward), reward.turn_id
+        if turn_id is None:
+            self.value, self.origin = number, reward.origin
+            payload = isinstance(reward.reward, dict)
+            self.payload = json_text(reward.reward) if payload else NOT_GIVEN
+            self.invalid, self.default = number is None, False
+        elif number is not None:
+            self.of_turns[turn_id] = number
+            self.judged_turns.discard(turn_id)
+            if reward.origin == "judged":
+                self.judged_turns.add(turn_id)
+
+    def would_count(self, reward: Reward) -> bool:
+        """Whether it replaces what counts now for its session or its turn."""
+        turn_id = reward.turn_id
+        if turn_id is None:
+            known = not self.default and (self.value is not None or self.invalid)
+            before = _rank(self.value, self.origin)
+        else:
+            known = turn_id in self.of_turns
+            before = _rank(0.0, "judged" if turn_id in self.judged_turns else "given")
+        return not known or _rank(score(reward.reward), reward.origin) >= before
 
     def fall_back_to(self, default: float | None) -> None:
         """A session without a reward takes the default, and still says what was given."""
         if self.value is None:
-            self.value = default
+            self.value, self.default = default, default is not None
 
     def of(self, turn_ids: list[str]) -> dict[str, float] | None:
         """The rewards of these turns, or none."""
@@ -68,7 +87,16 @@ class RewardBook(msgspec.Struct, kw_only=True, omit_defaults=True):
 
     def copy(self) -> "RewardBook":
         """A book that can be added to without changing this one."""
-        return msgspec.structs.replace(self, of_turns=dict(self.of_turns), seen=set(self.seen))
+        return msgspec.structs.replace(
+            self,
+            of_turns=dict(self.of_turns),
+            judged_turns=set(self.judged_turns),
+            seen=set(self.seen),
+        )
+
+
+def _rank(number: float | None, origin: RewardOrigin) -> tuple[bool, bool]:
+    return number is not None, origin == "given"
 
 
 def share(value: float | None, samples: int, rule: str) -> float | None:

@@ -164,7 +164,14 @@ def _turn(session: OpenSession, event: Turn, position: int, _: Rules) -> Effects
     session.numbering.add(event.source, event.seq)
     recorded.undelivered = recorded.undelivered or event.turn_id in session.undelivered
     if event.reward is not None or event.reward_invalid:
-        session.rewards.add(None, event.reward, turn_id=event.turn_id)
+        session.rewards.add(
+            Reward(
+                session_id=session.session_id,
+                turn_id=event.turn_id,
+                reward=event.reward,
+                origin=event.reward_origin,
+            )
+        )
     return KEPT
 
 
@@ -172,13 +179,7 @@ def _reward(session: OpenSession, event: Reward, position: int, rules: Rules) ->
     if event.reward_id in session.rewards.seen:
         return _counted(session, DUPLICATE, position)
     _check_payload(event.reward, session.limits)
-    session.rewards.add(
-        event.reward_id,
-        event.reward,
-        turn_id=event.turn_id,
-        final=event.final,
-        judged_ms=event.judged_ms,
-    )
+    session.rewards.add(event)
     if session.ended is not None and event.turn_id is None and event.final:
         return _closed(session, position, rules)
     return KEPT
@@ -225,7 +226,15 @@ def _ended(session: OpenSession, event: SessionEnded, position: int, rules: Rule
     session.identity = _merged_identity(session, event)
     session.ended = event
     if event.reward is not None or event.reward_invalid:
-        session.rewards.add("end", event.reward, judged_ms=event.judged_ms)
+        session.rewards.add(
+            Reward(
+                session_id=session.session_id,
+                reward_id="end",
+                reward=event.reward,
+                origin=event.reward_origin,
+                judged_ms=event.judged_ms,
+            )
+        )
     pending = event.reward_pending
     if pending is None:
         trains = event.end_status in session.policy.train_statuses

@@ -59,6 +59,10 @@ def reward(value: float | Json, reward_id: str | None = None, **fields: Any) -> 
     return event("reward", reward=value, **given, **fields)
 
 
+def judged(value: float | Json, reward_id: str = "judge", **fields: Any) -> Json:
+    return reward(value, reward_id, origin="judged", **fields)
+
+
 def undelivered(turn_id: str | None = None, **fields: Any) -> Json:
     return event("turn_undelivered", **({} if turn_id is None else {"turn_id": turn_id}), **fields)
 

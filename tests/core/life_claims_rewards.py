@@ -5,7 +5,7 @@ Golden transcripts, written by hand from the contract; the notation is that of `
 
 from streams.core.policy import PROFILES
 from streams.core.state import Rules
-from tests.core.life import NAN, T1, T3, end, expired, opened, reward
+from tests.core.life import NAN, T1, T3, end, expired, judged, opened, reward
 from tests.core.life_claim import Claim
 
 SLIME = Rules(default_policy=PROFILES["slime"])
@@ -206,10 +206,11 @@ NO_REWARD: dict[str, Claim] = {
         4 closed completed, reward 1/2 | t1 root 3/3
         """,
     ),
-    "NaN replaces a number": Claim(
+    "NaN replaces no number": Claim(
         [T1, reward(0.5, "a"), reward(NAN, "b"), end()],
         """
-        4 closed completed, withheld no_reward, reward invalid, no reward | t1 root 0/3 no_reward 3
+        4 sample <u>{[ok}], reward 1/2
+        4 closed completed, reward 1/2 | t1 root 3/3
         """,
     ),
     "a default stands in for one that never came": Claim(
@@ -257,5 +258,129 @@ NO_REWARD: dict[str, Claim] = {
         2 closed completed, reward invalid, reward 1/4 | t1 root 3/3
         """,
         DEFAULT,
+    ),
+}
+
+ORIGINS: dict[str, Claim] = {
+    "a judged one replaces none that was given": Claim(
+        [T1, reward(0.5, "a"), judged(0.75), end()],
+        """
+        4 sample <u>{[ok}], reward 1/2
+        4 closed completed, reward 1/2 | t1 root 3/3
+        """,
+    ),
+    "a given one replaces a judged one": Claim(
+        [T1, judged(PAYLOAD), reward(0.5, "a"), end()],
+        """
+        4 sample <u>{[ok}], reward 1/2
+        4 closed completed, reward 1/2 | t1 root 3/3
+        """,
+    ),
+    "among judged ones the later counts": Claim(
+        [T1, judged(0.25), judged(0.75, "again"), end()],
+        """
+        4 sample <u>{[ok}], reward 3/4
+        4 closed completed, reward 3/4 | t1 root 3/3
+        """,
+    ),
+    "a judged one of the end replaces none that was given": Claim(
+        [T1, reward(0.5, "a"), end(reward=0.75, reward_origin="judged")],
+        """
+        3 sample <u>{[ok}], reward 1/2
+        3 closed completed, reward 1/2 | t1 root 3/3
+        """,
+    ),
+    "a judged number replaces a given NaN": Claim(
+        [T1, reward(NAN, "a"), judged(0.75), end()],
+        """
+        4 sample <u>{[ok}], reward 3/4
+        4 closed completed, reward 3/4 | t1 root 3/3
+        """,
+    ),
+    "a given NaN replaces no judged number": Claim(
+        [T1, judged(0.75), reward(NAN, "a"), end()],
+        """
+        4 sample <u>{[ok}], reward 3/4
+        4 closed completed, reward 3/4 | t1 root 3/3
+        """,
+    ),
+    "a judged one closes what waits, and what was given counts": Claim(
+        [T1, reward(0.5, "a", final=False), end(), judged(0.75)],
+        """
+        4 sample <u>{[ok}], reward 1/2
+        4 closed completed, reward 1/2 | t1 root 3/3
+        """,
+    ),
+    "a judged one that is not final closes nothing; an expiry takes it": Claim(
+        [T1, end(), judged(0.75, final=False), expired(3, "reward_grace")],
+        """
+        4 sample <u>{[ok}], reward 3/4
+        4 closed completed, reward 3/4 | t1 root 3/3
+        """,
+    ),
+    "an expiry takes the given one, also if a judged one came later": Claim(
+        [T1, end(), reward(0.5, "a", final=False), judged(0.75, final=False), expired(4)],
+        """
+        5 sample <u>{[ok}], reward 1/2
+        5 closed completed, reward 1/2 | t1 root 3/3
+        """,
+    ),
+    "after the close a judged one revises nothing that was given": Claim(
+        [T1, end(), reward(0.5, "a"), judged(0.75), judged(NAN, "b")],
+        """
+        3 sample <u>{[ok}], reward 1/2
+        3 closed completed, reward 1/2 | t1 root 3/3
+        4 ignored
+        5 ignored
+        """,
+    ),
+    "after the close a given one revises what was judged, then nothing judged does": Claim(
+        [T1, end(), judged(0.75), reward(0.5, "a"), judged(0.25, "b"), reward(1.0, "c")],
+        """
+        3 sample <u>{[ok}], reward 3/4
+        3 closed completed, reward 3/4 | t1 root 3/3
+        4 revised 0, reward 1/2
+        5 ignored
+        6 revised 0, reward 1
+        """,
+    ),
+    "a judged one replaces a default, also after the close": Claim(
+        [T1, end(), expired(2), judged(0.75), reward(0.5, "a")],
+        """
+        3 sample <u>{[ok}], reward 1/4
+        3 closed completed, reward 1/4 | t1 root 3/3
+        4 revised 0, reward 3/4
+        5 revised 0, reward 1/2
+        """,
+        DEFAULT,
+    ),
+    "the same per turn": Claim(
+        [
+            T1 | {"reward": 0.25, "reward_origin": "judged"},
+            reward(0.5, "a", turn_id="t1"),
+            judged(0.75, turn_id="t1"),
+            end(reward=1.0),
+            judged(1.0, "b", turn_id="t1"),
+        ],
+        """
+        4 sample <u>{[ok}], reward 1, turns t1=1/2
+        4 closed completed, reward 1 | t1 root 3/3
+        5 ignored
+        """,
+    ),
+    "a turn's NaN takes its number away no more": Claim(
+        [T1 | {"reward": 0.25}, reward(NAN, "a", turn_id="t1"), end(reward=1.0)],
+        """
+        3 sample <u>{[ok}], reward 1, turns t1=1/4
+        3 closed completed, reward 1 | t1 root 3/3
+        """,
+    ),
+    "an origin that is neither is a bad event": Claim(
+        [T1, reward(0.5, "a", origin="rumoured"), end(reward=1.0)],
+        """
+        2 refused invalid_field
+        3 sample <u>{[ok}], reward 1
+        3 closed completed, refused 1, reward 1 | t1 root 3/3
+        """,
     ),
 }

@@ -13,7 +13,7 @@ from tests.core.life_claims_late_rewards import LATE_REWARDS, TURN_REWARDS
 from tests.core.life_claims_limits import BUDGETS, EVAL, GAPS, REFUSED
 from tests.core.life_claims_opening import OPENING, UNDELIVERED
 from tests.core.life_claims_policy import FIELDS, PRECEDENCE
-from tests.core.life_claims_rewards import NO_REWARD, REWARDS
+from tests.core.life_claims_rewards import NO_REWARD, ORIGINS, REWARDS
 
 TABLES: dict[str, dict[str, Claim]] = {
     "opening": OPENING,
@@ -22,6 +22,7 @@ TABLES: dict[str, dict[str, Claim]] = {
     "late reward": LATE_REWARDS,
     "turn reward": TURN_REWARDS,
     "no reward": NO_REWARD,
+    "origins": ORIGINS,
     "ending": ENDING,
     "expiring": EXPIRING,
     "purging": PURGING,

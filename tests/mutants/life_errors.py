@@ -3,6 +3,7 @@
 from tests.mutants.mutant import in_file
 
 HOLES = ("tests/core/test_holes_life.py", "tests/core/test_holes.py")
+REWARD_TESTS = ("tests/core/test_life_claims.py", "tests/core/test_reward_origins.py")
 GOLDEN = ("tests/core/test_fine_print.py", "tests/core/test_worked_cases.py")
 
 SESSION = in_file(
@@ -127,35 +128,51 @@ TWINS = in_file(
 
 REWARDS = in_file(
     "streams/core/rewards.py",
-    HOLES,
+    (*HOLES, *REWARD_TESTS),
     {
         "no-reward-becomes-zero": (
             "    value: float | None = None\n",
             "    value: float | None = 0.0\n",
         ),
         "repeated-reward-id-replaces": (
-            "self.seen.add(reward_id)",
+            "self.seen.add(reward.reward_id)",
             "pass",
         ),
         "default-reward-beats-the-given-one": (
-            "        if self.value is None:\n            self.value = default",
-            "        if default is not None:\n            self.value = default",
+            "        if self.value is None:\n            self.value, self.default",
+            "        if default is not None:\n            self.value, self.default",
         ),
         "first-reward-stays": (
-            "        self.value = number\n",
-            "        self.value = number if self.value is None else self.value\n",
+            "reward.origin) >= before",
+            "reward.origin) > before",
+        ),
+        "judged-reward-replaces-a-given-one": (
+            'return number is not None, origin == "given"',
+            "return number is not None, True",
+        ),
+        "given-nan-replaces-a-judged-number": (
+            'return number is not None, origin == "given"',
+            'return origin == "given", number is not None',
+        ),
+        "judged-reward-of-a-turn-forgets-its-origin": (
+            '"judged" if turn_id in self.judged_turns else "given"',
+            '"given"',
+        ),
+        "default-taken-for-a-reward": (
+            "known = not self.default and (",
+            "known = (",
         ),
         "final-reward-forgotten-by-a-provisional-one": (
-            "self.has_final = self.has_final or final",
-            "self.has_final = final",
+            "self.has_final = self.has_final or reward.final",
+            "self.has_final = reward.final",
         ),
-        "turn-reward-taken-for-the-sessions": (
-            "                self.of_turns[turn_id] = number\n            return\n",
-            "                self.of_turns[turn_id] = number\n",
+        "turn-reward-ends-the-waiting": (
+            "        if reward.turn_id is None:\n            self.has_final",
+            "        if True:\n            self.has_final",
         ),
         "reward-that-is-no-number-not-told": (
-            "self.invalid = number is None",
-            "self.invalid = False",
+            "self.invalid, self.default = number is None, False",
+            "self.invalid, self.default = False, False",
         ),
     },
 )
@@ -173,8 +190,12 @@ STATE = in_file(
 
 AFTER_CLOSE = in_file(
     "streams/core/after_close.py",
-    HOLES,
+    (*HOLES, *REWARD_TESTS),
     {
+        "judged-reward-after-a-given-one-is-a-bad-event": (
+            'if event.origin == "judged" and not counts:',
+            "if False:",
+        ),
         "late-reward-forgets-the-ones-before": (
             "        return state.rewards\n",
             "        return state.marker.rewards.copy()\n",
