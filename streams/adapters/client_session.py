@@ -73,15 +73,15 @@ class KnownSession:
         score: Reward,
         turn_id: str | None,
         final: bool,
-        judged_ms: int | None = None,
         reward_id: str | None = None,
+        **judged: Any,
     ) -> Steps:
         body = {
             # Ours, so that a repeated request is the same reward.
             "reward_id": reward_id or uuid.uuid4().hex,
             "reward": checked_reward(score),
             "final": final,
-            "judged_ms": judged_ms,
+            **judged,
         }
         if turn_id is not None:
             body["turn_id"] = turn_id
@@ -106,7 +106,8 @@ class KnownSession:
 
     def _judged(self, verdict: Verdict) -> Steps:
         if verdict.reward is not None:
-            return self._rewarding(verdict.reward, None, True, verdict.judged_ms)
+            took_ms = verdict.judged_ms
+            return self._rewarding(verdict.reward, None, True, origin="judged", judged_ms=took_ms)
         return self._ending(*end_of(verdict))
 
     def _leaving(self, error: BaseException | None) -> Steps | None:

@@ -368,6 +368,13 @@ ORIGINS: dict[str, Claim] = {
         5 ignored
         """,
     ),
+    "among judged ones of a turn the later counts": Claim(
+        [T1, judged(0.25, turn_id="t1"), judged(0.5, "b", turn_id="t1"), end(reward=1.0)],
+        """
+        4 sample <u>{[ok}], reward 1, turns t1=1/2
+        4 closed completed, reward 1 | t1 root 3/3
+        """,
+    ),
     "a turn's NaN takes its number away no more": Claim(
         [T1 | {"reward": 0.25}, reward(NAN, "a", turn_id="t1"), end(reward=1.0)],
         """

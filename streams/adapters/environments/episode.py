@@ -37,7 +37,7 @@ from streams.errors import BadEvent
 
 REASON_CHARS_MAX = 1000
 PAYLOAD_BYTES_MAX = DEFAULT_LIMITS.metadata_bytes
-_OF_THE_END = ("finish_reason", "accepted", "will_retry", "judged_ms")
+_OF_THE_END = ("finish_reason", "accepted", "will_retry", "reward_origin", "judged_ms")
 
 
 @dataclass(frozen=True, slots=True)

@@ -143,7 +143,12 @@ class Recording:
             return self._end("error", **words)
         if not verdict.accepted:
             return self._end("rejected", accepted=False, stage="judger")
-        return self._end(status, reward=verdict.reward, judged_ms=verdict.judged_ms)
+        return self._end(
+            status,
+            reward=verdict.reward,
+            reward_origin="judged",
+            judged_ms=verdict.judged_ms,
+        )
 
     def leaving(self, error: BaseException | None) -> list[Handed]:
         """The environment is closed, or its block is left, maybe because of an error."""

@@ -3,9 +3,14 @@
     turns ──► a session ends, its reward pending ──► judgers ──► `reward`, final ──► turns
 
 The reward's id is made of the consumer's name, so a session that is judged twice, after a crash
-or by two processes, is rewarded once. What a judger rejects gets a reward that is none: the
-session closes with an outcome and no sample. What a judger fails at is said and left waiting: put
-right and started again within the grace for rewards, the consumer judges it then.
+or by two processes, is rewarded once. Its origin is `judged`, so it replaces no reward that
+somebody gave, whenever that came. What a judger rejects gets a reward that is none: the session
+closes with an outcome and no sample. What a judger fails at is said and left waiting: put right
+and started again within the grace for rewards, the consumer judges it then.
+
+Nobody is asked before a partition is read up to where it ended at the start: on an old log most
+sessions that once waited were closed long ago. A session that closes while it is judged is judged
+no further. When one closes is the core's to say: it is fed every event, here as in the processor.
 
 Invariant: the group's position is never behind a session that is still to be judged.
 """
@@ -13,17 +18,17 @@ Invariant: the group's position is never behind a session that is still to be ju
 import asyncio
 import contextlib
 import time
-from collections import Counter, OrderedDict
+from collections import Counter, OrderedDict, defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 from schemas import codec
 from schemas.bad_record import BadRecord
-from schemas.events import Event, Purge, Reward, SessionExpired
+from schemas.events import Event, Purge, Reward
 from streams.adapters.judgers.cases import case_of
-from streams.adapters.judgers.judging import Judging, Verdict
-from streams.core.session import apply
+from streams.adapters.judgers.judging import Case, Judging, Verdict
+from streams.core.session import apply, count
 from streams.core.state import ClosedSession, OpenSession, Rules
 from streams.errors import LogAway
 from streams.log.interface import Entry, Log, Outgoing
@@ -49,6 +54,19 @@ class _Open:
     heard_ms: int
 
 
+@dataclass(slots=True)
+class _Waiting:
+    """A session that has ended without its reward, or whose judgement failed."""
+
+    state: OpenSession
+    """Its tree is empty: what is judged stands in the case."""
+    partition: int
+    task: "asyncio.Task[None] | None" = None
+    """None before it is judged."""
+    published: bool = False
+    """The verdict is on its way; too late to cancel."""
+
+
 @dataclass
 class JudgingConsumer:
     """One process that judges; a second one of the same name adds nothing but its work."""
@@ -66,8 +84,9 @@ class JudgingConsumer:
         self._topic = self.settings.turns_topic
         self._rules = Rules()
         self._open: dict[str, _Open] = {}
-        self._waiting: dict[str, tuple[int, int]] = {}
-        """Sessions that are judged now or could not be: partition and first position."""
+        self._waiting: dict[str, _Waiting] = {}
+        self._unjudged: defaultdict[int, dict[str, Case]] = defaultdict(dict)
+        """By partition and session: what is judged once the partition is read up to its end."""
         self._done: OrderedDict[str, None] = OrderedDict()
         self._tasks: set[asyncio.Task[None]] = set()
         self._slots = asyncio.Semaphore(CONCURRENCY)
@@ -94,11 +113,14 @@ class JudgingConsumer:
                 batch = await reader.next_batch(_WAIT_S)
                 for entry in batch:
                     self._take(entry)
+                caught_up = [at for at, end in ends.items() if reader.positions.get(at, 0) >= end]
+                for partition in caught_up:
+                    self._start_judging(partition)
                 self._raise_failures()
                 if time.monotonic() - committed_s > _COMMIT_S:
                     await self._commit(reader.positions)
                     committed_s = time.monotonic()
-                if once and all(reader.positions.get(at, 0) >= end for at, end in ends.items()):
+                if once and len(caught_up) == len(ends):
                     await asyncio.gather(*self._tasks)
                     break
             await self._commit(reader.positions)
@@ -112,33 +134,46 @@ class JudgingConsumer:
         self._newest_ms[partition] = max(self._newest_ms[partition], entry.timestamp_ms)
         try:
             event = codec.from_msgpack(entry.value or b"")
-        except BadRecord:
+        except BadRecord as error:
+            self._count_refused(error, offset)
             return  # the processor makes a dead letter of it
         if not isinstance(event, Event) or isinstance(event, Purge):
             return
         session_id = event.session_id
         if session_id in self._done:
             return
-        if session_id in self._waiting:
-            given = isinstance(event, Reward) and event.final and event.turn_id is None
-            if given or isinstance(event, SessionExpired):
-                self._over(session_id)  # closed, by us or without us
-            return
-        held = self._open.pop(session_id, None)
-        state, _ = apply(held.state if held else None, event, offset, self._rules)
+        state, _ = apply(self._known(session_id), event, offset, self._rules)
+        self._open.pop(session_id, None)
         if isinstance(state, ClosedSession):
-            self._over(session_id)
-        elif state is not None and state.ended is not None:
-            self._waiting[session_id] = partition, state.first
-            self._tasks.add(task := asyncio.ensure_future(self._judge(state)))
-            task.add_done_callback(self._finished)
-        elif state is not None:
+            self._over(session_id)  # by us or without us
+        elif state is None or session_id in self._waiting:
+            return
+        elif state.ended is not None:
+            self._unjudged[partition][session_id] = case_of(state)
+            state.tree.clear()
+            self._waiting[session_id] = _Waiting(state, partition)
+        else:
             self._open[session_id] = _Open(state, partition, entry.timestamp_ms)
 
-    async def _judge(self, session: OpenSession) -> None:
-        case = case_of(session)
-        session_id = session.session_id
-        session.tree.clear()
+    def _known(self, session_id: str) -> OpenSession | None:
+        held = self._waiting.get(session_id) or self._open.get(session_id)
+        return held.state if held is not None else None
+
+    def _count_refused(self, error: BadRecord, offset: int) -> None:
+        """As the processor does: an expiry that was asked for before it is void."""
+        state = self._known(error.session_id or "")
+        if state is not None and offset > state.newest:
+            count(state, error.code, offset)
+
+    def _start_judging(self, partition: int) -> None:
+        for session_id, case in self._unjudged.pop(partition, {}).items():
+            task = asyncio.ensure_future(self._judge(case))
+            self._waiting[session_id].task = task
+            self._tasks.add(task)
+            task.add_done_callback(self._finished)
+
+    async def _judge(self, case: Case) -> None:
+        session_id = case.session_id
         wait_s, most_s = _RETRY_S
         async with self._slots:
             for attempt in range(1, ATTEMPTS + 1):
@@ -152,12 +187,17 @@ class JudgingConsumer:
         if verdict.error is not None:
             self.counts["failed"] += 1
             return
+        self._waiting[session_id].published = True
         await self._publish(session_id, verdict)
         self.counts["judged" if verdict.accepted else "rejected"] += 1
         self._over(session_id)
 
     def _over(self, session_id: str) -> None:
-        self._waiting.pop(session_id, None)
+        waiting = self._waiting.pop(session_id, None)
+        if waiting is not None:
+            self._unjudged[waiting.partition].pop(session_id, None)
+            if waiting.task is not None and not waiting.published and waiting.task.cancel():
+                self.counts["cancelled"] += 1
         self._done[session_id] = None
         while len(self._done) > _DONE_HELD:
             self._done.popitem(last=False)
@@ -166,6 +206,7 @@ class JudgingConsumer:
         reward = Reward(
             session_id=session_id,
             reward_id=f"judge:{self.name}",
+            origin="judged",
             reward=verdict.reward,
             reward_invalid=verdict.reward is None,
             judged_ms=verdict.judged_ms,
@@ -198,7 +239,8 @@ class JudgingConsumer:
     def _raise_failures(self) -> None:
         for task in [task for task in self._tasks if task.done()]:
             self._tasks.discard(task)
-            task.result()
+            if not task.cancelled():
+                task.result()
 
     async def _commit(self, positions: dict[int, int]) -> None:
         """Everything before the first session that is still open or to be judged is done."""
@@ -206,10 +248,10 @@ class JudgingConsumer:
         for session_id, held in list(self._open.items()):
             if self._newest_ms[held.partition] - held.heard_ms > hard_ms:
                 del self._open[session_id]  # the processor lets go of it as well
-        firsts = [(held.partition, held.state.first) for held in self._open.values()]
         needed = dict(positions)
-        for partition, first in [*firsts, *self._waiting.values()]:
-            needed[partition] = min(needed[partition], first)
+        unfinished: list[_Open | _Waiting] = [*self._open.values(), *self._waiting.values()]
+        for one in unfinished:
+            needed[one.partition] = min(needed[one.partition], one.state.first)
         with contextlib.suppress(LogAway):  # the next one says the same
             await self.log.commit(self._group, self._topic, needed)
 

@@ -80,6 +80,11 @@ class World:
             sessions.setdefault(session_id, Told([])).events.append(event)
         return sessions
 
+    def order(self) -> list[str]:
+        """Whose event stands at each offset of the turns."""
+        events = self.read(self.settings.turns_topic)
+        return [getattr(event, "session_id", "") for event in events]
+
     def only(self) -> Told:
         """The one session that there is."""
         (told,) = self.told().values()

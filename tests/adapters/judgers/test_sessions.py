@@ -11,13 +11,18 @@ from typing import Any
 import openai
 import pytest
 
-from schemas.events import SessionEnded
+from schemas import codec
+from schemas.events import Reward, SessionEnded, SessionExpired
+from schemas.record import Record
+from schemas.samples import SampleRevised
 from streams.adapters.client import Turnstream
 from streams.adapters.environments import recorded
 from streams.adapters.judgers.consumer import JudgingConsumer
 from streams.adapters.judgers.evaluation import Evaluation, evaluated
 from streams.adapters.judgers.judging import Case, Judging
 from streams.core.content import text_of
+from streams.log.interface import Outgoing
+from streams.log.keys import event_key
 from streams.log.sqlite import SqliteLog
 from tests.adapters.environments.test_model_calls import Model
 from tests.adapters.environments.toys import Chat, Walk, said
@@ -73,6 +78,7 @@ def test_a_wrapped_environment_asks_its_judgers_before_the_end_is_told(world: Wo
         played({}, judging=judging)  # no ground truth: the judger raises
     ends = [told.ended for told in world.told().values()]
     assert [end.end_status for end in ends] == ["completed", "completed", "rejected", "error"]
+    assert [end.reward_origin for end in ends] == ["judged", "judged", "given", "given"]
     assert ends[0].reward == {"score": 1.0, "turns": 1, "length": 2}
     assert (ends[2].accepted, ends[2].reward) == (False, None)
     reason = ends[3].reason
@@ -119,6 +125,8 @@ def test_the_client_asks_judgers_before_the_session_is_torn_down(gateway: Up) ->
     with turnstream.session(metadata={"answer": "x"}) as session:
         verdict = session.judge(Judging(judge), asked(session))
     assert verdict.reward == {"score": 1.0, "seen": 1}
+    (given,) = [e for e in gateway.events(session.session_id) if isinstance(e, Reward)]
+    assert given.origin == "judged"
     closed = gateway.closed(session.session_id)
     assert (closed.end_status, closed.reward, closed.trained > 0) == ("completed", 1.0, True)
     assert json.loads(bytes(closed.reward_payload)) == {"score": 1.0, "seen": 1}
@@ -214,6 +222,116 @@ def test_what_a_judger_failed_at_is_judged_when_it_is_put_right(world: World) ->
     assert judged(world, Judging(lambda _: 0.5)) == {"judged": 1}
     outcomes, _ = world.processed(2)
     assert [one.reward for one in outcomes.values()] == [1.0, 0.5]
+
+
+def give(world: World, *events: Reward | SessionExpired) -> None:
+    """Put events behind everything that stands in the log."""
+
+    async def work() -> None:
+        async with SqliteLog(world.path, world.settings) as log:
+            for event in events:
+                await log.publish(
+                    Outgoing(
+                        topic=world.settings.turns_topic,
+                        key=event_key(event.session_id),
+                        value=codec.to_msgpack(event),
+                    )
+                )
+
+    asyncio.run(work())
+
+
+def test_on_an_old_log_nobody_judges_what_has_its_reward_or_has_expired(world: World) -> None:
+    played_pending(world, *[{"answer": "answer 1"}] * 4)
+    given, expired, provisional, waits = world.told()
+    offsets = {name: at for at, name in enumerate(world.order())}
+    give(
+        world,
+        Reward(session_id=given, reward_id="human", reward=0.1),
+        SessionExpired(session_id=expired, cause="reward_grace", last_offset=offsets[expired]),
+        Reward(session_id=provisional, reward_id="first look", reward=0.2, final=False),
+        SessionExpired(session_id=waits, last_offset=0),  # void: not its newest event
+    )
+    asked: list[str] = []
+
+    def judge(case: Case) -> float:
+        asked.append(case.session_id)
+        return 0.75
+
+    assert judged(world, Judging(judge)) == {"judged": 2}
+    assert sorted(asked) == sorted([provisional, waits])
+    outcomes, _ = world.processed(4)
+    rewards = {name: outcome.reward for name, outcome in outcomes.items()}
+    # The judged one closes the session with the provisional reward, which somebody gave.
+    assert rewards == {given: 0.1, expired: None, provisional: 0.2, waits: 0.75}
+    assert world.letters() == []
+
+
+def test_a_judged_reward_replaces_none_that_came_while_it_was_judged(world: World) -> None:
+    """The judge read the session before the reward was given, and published after it."""
+    played_pending(world, {})
+    (name,) = world.told()
+
+    async def slow(case: Case) -> float:
+        reward = Reward(session_id=name, reward_id="human", reward=0.1)
+        await asyncio.to_thread(give, world, reward)
+        return 0.75
+
+    async def work() -> None:
+        async with SqliteLog(world.path, world.settings) as log:
+            consumer = JudgingConsumer(world.settings, log, Judging(slow))
+            await consumer.run(asyncio.Event(), once=True)
+            assert consumer.counts == {"judged": 1}
+
+    asyncio.run(work())
+    rewards = [(one.reward, one.origin) for one in world.only().rewards if one.turn_id is None]
+    assert rewards == [(0.1, "given"), ({"score": 0.75}, "judged")]
+    outcomes, samples = world.processed(1)
+    assert outcomes[name].reward == 0.1
+    assert [sample.session_reward for sample in samples] == [0.1]
+    revised = [one for one in world.read(world.settings.samples_topic) if is_revision(one)]
+    assert revised == []
+    assert world.letters() == []
+
+
+def is_revision(record: Record) -> bool:
+    return isinstance(record, SampleRevised)
+
+
+def test_a_judgement_is_cancelled_when_its_session_closes(world: World) -> None:
+    played_pending(world, {})
+    (name,) = world.told()
+    cancelled: list[str] = []
+
+    async def work() -> dict[str, int]:
+        begun, stop = asyncio.Event(), asyncio.Event()
+
+        async def endless(case: Case) -> float:
+            begun.set()
+            try:
+                await asyncio.sleep(SECONDS_MAX)
+            except asyncio.CancelledError:
+                cancelled.append(case.session_id)
+                raise
+            return 0.75
+
+        async with SqliteLog(world.path, world.settings) as log:
+            consumer = JudgingConsumer(world.settings, log, Judging(endless))
+            running = asyncio.ensure_future(consumer.run(stop))
+            await asyncio.wait_for(begun.wait(), SECONDS_MAX)
+            reward = Reward(session_id=name, reward_id="human", reward=0.1)
+            await asyncio.to_thread(give, world, reward)
+            deadline_s = time.monotonic() + SECONDS_MAX
+            while not cancelled:
+                assert time.monotonic() < deadline_s, consumer.counts
+                await asyncio.sleep(0.02)
+            stop.set()
+            await running
+            return dict(consumer.counts)
+
+    assert asyncio.run(work()) == {"cancelled": 1}
+    assert cancelled == [name]
+    assert [one.reward for one in world.only().rewards if one.turn_id is None] == [0.1]
 
 
 def test_a_judger_that_may_do_better_is_asked_again(world: World) -> None:
