@@ -97,7 +97,9 @@ def test_every_order_of_rewards_ends_at_one_value(
     assert len(worth) == len(lives)
     assert set(map(frozenset, worth.values())) == {frozenset(WORTH)}
     if store == "file":
-        replayed = output_of("replay", "--log", given.log, "--profile", "seed", "--stdout")
+        prefix = ["--from-prefix", given.topic_prefix]
+        options = ["--profile", "seed", "--stdout"]
+        replayed = output_of("replay", "--log", given.log, *prefix, *options)
         assert final_values(replayed) == worth
 
 
