@@ -4,28 +4,26 @@ Invariant: tokens, mask and logprobs speak of the same positions; a logprob stan
 the mask is 1 and the engine gave one.
 """
 
-import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from hashlib import blake2b
-from typing import Any
+from typing import Any, overload
 
 import msgpack
 import numpy as np
 
 from schemas.events import Channel
 from schemas.record import Floats, Octets
-from schemas.samples import ChannelBlob, TurnSpan
+from schemas.samples import ChannelBlob, Sample
 from streams.core.delta import read
 from streams.core.linearize import Fate, Segment
 from streams.core.recorded import RecordedTurn
+from streams.core.rewards import RewardBook
+from streams.core.sample_size import Sums, channels_missing, span
 from streams.core.spans import Run, joined, total
 
 _INT32 = np.dtype("<i4")
 _FLOAT32 = np.dtype("<f4")
-
-
-_TURN_BYTES = 100
-_RUN_BYTES = 20
-_BLOB_BYTES = 250
 
 
 def sample_id(session_id: str, policy: str, last_turn_id: str) -> str:
@@ -34,30 +32,103 @@ def sample_id(session_id: str, policy: str, last_turn_id: str) -> str:
     return blake2b(name, digest_size=16).hexdigest()
 
 
-def sequence(segment: Segment) -> dict[str, Any]:
-    """The fields of a sample that follow from its tokens alone."""
-    last = segment.last
-    ids = read(last.block, 0, last.end)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Planned:
+    """A sample that is not built yet."""
+
+    segment: Segment
+    sample_id: str
+    own: dict[str, Any]
+    """Its fields beside what all samples of its session share, arrays and what its turns add."""
+    encoded_bytes: int
+    channels: bool
+    """False: with the turns' channels the sample would be too large."""
+
+    @property
+    def tokens(self) -> int:
+        """How many it will have."""
+        return self.segment.last.end
+
+
+class Samples(Sequence[Sample]):
+    """The samples of a session: each is built when it is asked for, and kept by nobody.
+
+    Whoever goes through them again gets equal ones again.
+    """
+
+    def __init__(
+        self,
+        planned: Sequence[Planned] = (),
+        shared: Mapping[str, Any] | None = None,
+        rewards: RewardBook | None = None,
+    ) -> None:
+        """`shared` are the fields that are the session's; `rewards` has those of its turns."""
+        self.planned = planned
+        self._shared = dict(shared or {})
+        self._rewards = rewards or RewardBook()
+
+    def __len__(self) -> int:
+        """How many there are."""
+        return len(self.planned)
+
+    @property
+    def reward(self) -> float | None:
+        """Each sample's share."""
+        share: float | None = self._shared.get("reward")
+        return share
+
+    @overload
+    def __getitem__(self, index: int) -> Sample: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> "Samples": ...
+
+    def __getitem__(self, index: int | slice) -> "Sample | Samples":
+        """Build one; a slice is as lazy as the whole."""
+        if isinstance(index, slice):
+            return Samples(self.planned[index], self._shared, self._rewards)
+        planned = self.planned[index]
+        turns = planned.segment.turns()
+        return Sample(
+            sample_id=planned.sample_id,
+            turn_rewards=self._rewards.of([turn.event.turn_id for turn in turns]),
+            **self._shared,
+            **planned.own,
+            **_sequence(planned, turns),
+        )
+
+
+def own_fields(segment: Segment, sums: Sums, *, channels: bool) -> dict[str, Any]:
+    """What a sample says of its tokens, without the arrays; defaults are left out."""
     runs = trained_runs(segment)
-    logprobs, missing = _logprobs(segment, last.end)
-    channels, blobs, channels_missing = _channels(segment)
-    return {
-        "tokens": np.frombuffer(ids, _INT32),
+    fields = {
         "prompt_len": runs[0][0],
         "loss_mask": runs,
-        "logprobs": logprobs,
-        "logprobs_missing": missing or None,
-        "weight_versions": version_runs(segment) or None,
-        "turns": _spans(segment),
-        "channels": channels or None,
-        "channel_blobs": blobs or None,
-        "channels_missing": channels_missing,
+        "logprobs_missing": _without_logprobs(segment),
+        "weight_versions": version_runs(segment),
+        "channels_missing": channels_missing(sums, channels=channels),
         "truncated": segment.leaf.event.finish_reason == "length",
         "use_tool": segment.leaf.branch_calls_tool,
         "ill_formed": segment.leaf.branch_ill_formed,
         "tool_turns": sum([fate.turn.calls_tool for fate in segment.owned]),
         "generated": sum([fate.generated for fate in segment.owned]),
         "trained": total(runs),
+    }
+    return {name: value for name, value in fields.items() if value or name == "prompt_len"}
+
+
+def _sequence(planned: Planned, turns: list[RecordedTurn]) -> dict[str, Any]:
+    """The arrays of a sample, and what its turns add."""
+    last = planned.segment.last
+    ids = read(last.block, 0, last.end)
+    ends = _sampled_ends(turns)
+    channels, blobs = _channels(ends, last.end) if planned.channels else (None, None)
+    return {
+        "tokens": np.frombuffer(ids, _INT32),
+        "logprobs": _logprobs(planned.segment, last.end),
+        "turns": [span(turn, end) for turn, end in ends],
+        "channels": channels or None,
+        "channel_blobs": blobs or None,
     }
 
 
@@ -66,39 +137,25 @@ def trained_runs(segment: Segment) -> list[Run]:
     return joined(run for fate in segment.owned for run in fate.trained)
 
 
-def encoded_bytes(segment: Segment) -> int:
-    """About how large the sample is on the wire."""
-    turns_with = segment.turns if segment.channels else []
-    given = [pair for turn in turns_with for pair in (turn.event.channels or {}).items()]
-    channels = {
-        name: math.prod(channel.shape[1:]) * np.dtype(channel.dtype).itemsize
-        for name, channel in given
-        if channel.data is not None
-    }
-    blobs = _BLOB_BYTES * sum(channel.data is None for _, channel in given)
-    per_token = 8 + sum(channels.values())
-    runs = sum(len(fate.trained) for fate in segment.owned)
-    versions = sum(len(fate.turn.event.weight_versions or ()) for fate in segment.owned)
-    names = sum(len(turn.event.turn_id) for turn in segment.turns)
-    turns = _TURN_BYTES * len(segment.turns) + names
-    return per_token * segment.last.end + turns + blobs + _RUN_BYTES * (runs + versions)
-
-
-def _logprobs(segment: Segment, length: int) -> tuple[Floats, list[Run]]:
+def _logprobs(segment: Segment, length: int) -> Floats:
     pieces: list[bytes] = []
-    missing: list[Run] = []
     done = 0
     for fate in segment.owned:
         given, at = fate.turn.event.logprobs, fate.turn.prompt_len
+        if given is None:
+            continue
         for start, end in fate.trained:
-            if given is None:
-                missing.append((start, end))
-                continue
             pieces.append(bytes(_FLOAT32.itemsize * (start - done)))
             pieces.append(given[start - at : end - at].tobytes())
             done = end
     pieces.append(bytes(_FLOAT32.itemsize * (length - done)))
-    return np.frombuffer(b"".join(pieces), _FLOAT32), joined(missing)
+    return np.frombuffer(b"".join(pieces), _FLOAT32)
+
+
+def _without_logprobs(segment: Segment) -> list[Run]:
+    return joined(
+        run for fate in segment.owned if fate.turn.event.logprobs is None for run in fate.trained
+    )
 
 
 def version_runs(segment: Segment) -> list[tuple[int, int, int]]:
@@ -133,53 +190,34 @@ def _trained_versions(fate: Fate) -> list[tuple[int, int, int]]:
     return found
 
 
-def _spans(segment: Segment) -> list[TurnSpan]:
-    return [
-        TurnSpan(
-            turn_id=turn.event.turn_id,
-            start=turn.prompt_len,
-            end=end,
-            attach=turn.attach,
-            sampling=turn.event.sampling,
-            continued_at=turn.event.continued_at,
-            cache_flushed=turn.event.cache_flushed,
-        )
-        for turn, end in _sampled_ends(segment)
-    ]
-
-
-def _sampled_ends(segment: Segment) -> list[tuple[RecordedTurn, int]]:
+def _sampled_ends(turns: list[RecordedTurn]) -> list[tuple[RecordedTurn, int]]:
     """Each turn and where its sampled tokens stop: the next turn may repeat only some."""
-    turns = segment.turns
-    ends = [following.shared for following in turns[1:]] + [segment.last.end]
+    ends = [following.shared for following in turns[1:]] + [turns[-1].end]
     return list(zip(turns, ends, strict=True))
 
 
-def _channels(segment: Segment) -> tuple[dict[str, Channel], list[ChannelBlob], int]:
+def _channels(
+    ends: list[tuple[RecordedTurn, int]], length: int
+) -> tuple[dict[str, Channel], list[ChannelBlob]]:
     """Per-token data over the whole sequence, zero where nothing was sampled.
 
     Blobs are not read here: the sample says where their rows belong.
     """
-    names = dict.fromkeys(name for turn in segment.turns for name in turn.event.channels or ())
+    names = dict.fromkeys(name for turn, _ in ends for name in turn.event.channels or ())
     arrays: dict[str, Any] = {}
     blobs: list[ChannelBlob] = []
-    missing = 0
-    for turn, end in _sampled_ends(segment) if names else ():
+    for turn, end in ends if names else ():
         at = turn.prompt_len
         for name in names:
             channel = (turn.event.channels or {}).get(name)
-            if channel is None or not segment.channels:
-                missing += turn.end > turn.prompt_len
-            elif channel.data is None:
+            if channel is None:
+                continue
+            if channel.data is None:
                 blobs.append(ChannelBlob(name=name, start=at, end=end, channel=channel))
-            else:
-                array = _array(arrays, name, channel, segment.last.end)
-                if array is None:
-                    missing += 1
-                    continue
+            elif (array := _array(arrays, name, channel, length)) is not None:
                 values = np.frombuffer(channel.data, array.dtype).reshape(channel.shape)
                 array[at:end] = values[: end - at]
-    return {name: _whole(array) for name, array in arrays.items()}, blobs, missing
+    return {name: _whole(array) for name, array in arrays.items()}, blobs
 
 
 def _array(arrays: dict[str, Any], name: str, channel: Channel, length: int) -> Any:

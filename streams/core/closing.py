@@ -4,18 +4,21 @@ Invariants: the ledger's sums always match; a session that may not train gives a
 no sample; samples too large for the log are left out *before* the reward is shared.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
+import numpy as np
 
 from schemas.events import EndReason, EndStatus
 from schemas.record import NOT_GIVEN
 from schemas.samples import LedgerRow, Sample, SessionClosed
 from schemas.traces import Trace
-from streams.core.assembly import encoded_bytes, sample_id, sequence
+from streams.core.assembly import Planned, Samples, own_fields, sample_id
 from streams.core.linearize import Segment, leave_out, linearize
 from streams.core.rewards import share
+from streams.core.sample_size import SampleSizes, number_bytes
 from streams.core.state import Marker, OpenSession, Rules
 from streams.core.tracing import leaves_trace, trace_of
 from streams.errors import BadEvent
@@ -23,6 +26,10 @@ from streams.errors import BadEvent
 _LEDGER_ROW_BYTES = 150
 _SAMPLE_ID_BYTES = 34
 _REASON_CHARS_MAX = 20_000
+_OVERSIZE_TOLD_MAX = 10
+_SAMPLE_ID_CHARS = 32
+_NO_IDS = np.empty(0, np.int32)
+_NO_LOGPROBS = np.empty(0, np.float32)
 
 Withheld = Literal["rejected", "eval", "status", "no_reward", "gap"]
 
@@ -31,7 +38,7 @@ Withheld = Literal["rejected", "eval", "status", "no_reward", "gap"]
 class Close:
     """What a close gives: records in order of emission, then the marker."""
 
-    samples: tuple[Sample, ...]
+    samples: Samples
     outcome: SessionClosed
     marker: Marker
     refusals: tuple[BadEvent, ...] = ()
@@ -54,13 +61,12 @@ def close(
     gaps = session.numbering.missing(ended.turns if ended is not None else None)
     withheld = withheld_reason(session, status, gaps)
     segments, fates = linearize(session.tree, withheld, _prefix(session, gaps))
-    segments, refusals = _fitting(session, segments)
-    samples = _samples(session, segments, status)
+    samples, refusals = _samples(session, segments, status)
     ledger = [fate.row() for fate in fates]
     outcome = SessionClosed(
         session_id=session.session_id,
         **session.identity,
-        sample_ids=[sample.sample_id for sample in samples],
+        sample_ids=[sample.sample_id for sample in samples.planned],
         end_status=status,
         policy=session.policy.label,
         turns=len(session.tree.turns),
@@ -88,9 +94,9 @@ def close(
     refusals += left_out
     trace = None
     if leaves_trace(outcome, rules.trace_share):
-        trace = trace_of(session, outcome, samples, segments)
+        trace = trace_of(session, outcome, samples)
     marker = _marker(session, samples, position)
-    return Close(tuple(samples), outcome, marker, tuple(refusals), trace)
+    return Close(samples, outcome, marker, tuple(refusals), trace)
 
 
 def close_after_failure(session: OpenSession, *, position: int, failure: str) -> Close:
@@ -130,7 +136,7 @@ def close_after_failure(session: OpenSession, *, position: int, failure: str) ->
         refused=session.refused,
     )
     outcome, left_out = _fitting_outcome(outcome, session.limits.sample_bytes)
-    return Close((), outcome, _marker(session, [], position), tuple(left_out))
+    return Close(Samples(), outcome, _marker(session, Samples(), position), tuple(left_out))
 
 
 def withheld_reason(session: OpenSession, status: EndStatus, gaps: int) -> Withheld | None:
@@ -163,25 +169,119 @@ def _prefix(session: OpenSession, gaps: int) -> int | None:
     return min(behind, default=None)
 
 
-def _fitting(session: OpenSession, segments: list[Segment]) -> tuple[list[Segment], list[BadEvent]]:
-    fitting: list[Segment] = []
-    refusals: list[BadEvent] = []
-    room = session.limits.sample_bytes - len(bytes(session.rewards.payload))
-    for segment in segments:
-        # Too large by its channels: that costs the channels, not the sample.
-        forms = (segment, replace(segment, channels=False))
-        fits = next((form for form in forms if encoded_bytes(form) <= room), None)
-        if fits is not None:
-            fitting.append(fits)
+def _samples(
+    session: OpenSession, segments: Sequence[Segment], status: EndStatus
+) -> tuple[Samples, list[BadEvent]]:
+    """The samples that fit, by what each would take on the wire, and what is said of the others.
+
+    Decided before any is built: the reward is shared, and `count` counted, among these alone.
+    """
+    if not segments:
+        return Samples(), []
+    shared = _shared(session, status)
+    like = Sample(
+        **shared,
+        reward=session.rewards.value,
+        sample_id="0" * _SAMPLE_ID_CHARS,
+        index=0,
+        count=0,
+        prompt_len=0,
+        loss_mask=[],
+        tokens=_NO_IDS,
+        logprobs=_NO_LOGPROBS,
+    )
+    sizes = SampleSizes(like, session.rewards.of_turns)
+    chosen, left_out = _chosen(session, segments, sizes)
+    if not chosen:
+        return Samples(), left_out
+    shared["reward"] = share(session.rewards.value, len(chosen), session.policy.reward_share)
+    for planned in chosen:
+        planned.own["count"] = len(chosen)
+    return Samples(chosen, shared, session.rewards), left_out
+
+
+def _chosen(
+    session: OpenSession, segments: Sequence[Segment], sizes: SampleSizes
+) -> tuple[list[Planned], list[BadEvent]]:
+    limits, refusals = session.limits, _Oversize(session.session_id)
+    chosen: list[Planned] = []
+    spent = 0
+    for number, segment in enumerate(segments):
+        planned = _planned(session, segment, sizes, len(chosen), len(segments))
+        if planned.encoded_bytes > limits.sample_bytes:
+            refusals.add(planned, f"is over the limit of {limits.sample_bytes}")
+            leave_out(segment)
             continue
-        leave_out(segment)
-        size = encoded_bytes(segment) + session.limits.sample_bytes - room
-        detail = f"a sample of {size} bytes is over the limit of {session.limits.sample_bytes}"
-        turn_id = segment.last.event.turn_id
-        refusals.append(
-            BadEvent("oversize", detail, session_id=session.session_id, turn_id=turn_id)
+        spent += planned.encoded_bytes
+        if spent > limits.sample_bytes_total:
+            refusals.add(planned, f"is over what is left of {limits.sample_bytes_total} in all")
+            for unsent in segments[number:]:
+                leave_out(unsent)
+            refusals.more += len(segments) - number - 1
+            break
+        chosen.append(planned)
+    # Its number among all is what it was measured with; it may take more bytes than its own.
+    spare = number_bytes(len(segments)) - number_bytes(len(chosen))
+    return [replace(p, encoded_bytes=p.encoded_bytes - spare) for p in chosen], refusals.told()
+
+
+def _planned(
+    session: OpenSession, segment: Segment, sizes: SampleSizes, index: int, count: int
+) -> Planned:
+    """One sample; too large by its channels costs the channels, not the sample."""
+    sums, place = sizes.sums(segment.last), {"index": index, "count": count}
+    channels = True
+    own = own_fields(segment, sums, channels=True) | place
+    size = sizes.of(own, segment.last.end, sums, channels=True)
+    if size > session.limits.sample_bytes and sums.channels:
+        channels = False
+        own = own_fields(segment, sums, channels=False) | place
+        size = sizes.of(own, segment.last.end, sums, channels=False)
+    return Planned(
+        segment=segment,
+        sample_id=sample_id(session.session_id, session.policy.label, segment.last.event.turn_id),
+        own=own,
+        encoded_bytes=size,
+        channels=channels,
+    )
+
+
+def _shared(session: OpenSession, status: EndStatus) -> dict[str, Any]:
+    return {
+        "session_id": session.session_id,
+        "rollout_id": session.session_id,
+        **session.identity,
+        "session_reward": session.rewards.value,
+        "reward_payload": session.rewards.payload,
+        "policy": session.policy.label,
+        "revision": 0,
+        "end_status": status,
+    }
+
+
+class _Oversize:
+    """What is said of samples that are left out: the first few one by one, then their number."""
+
+    def __init__(self, session_id: str) -> None:
+        self._session_id = session_id
+        self._told: list[BadEvent] = []
+        self.more = 0
+
+    def add(self, planned: Planned, why: str) -> None:
+        if len(self._told) == _OVERSIZE_TOLD_MAX:
+            self.more += 1
+            return
+        detail = f"a sample of {planned.encoded_bytes} bytes {why}"
+        turn_id = planned.segment.last.event.turn_id
+        self._told.append(
+            BadEvent("oversize", detail, session_id=self._session_id, turn_id=turn_id)
         )
-    return fitting, refusals
+
+    def told(self) -> list[BadEvent]:
+        if not self.more:
+            return self._told
+        detail = f"{self.more} more samples are left out for the same reasons"
+        return [*self._told, BadEvent("oversize", detail, session_id=self._session_id)]
 
 
 def _fitting_outcome(outcome: SessionClosed, limit: int) -> tuple[SessionClosed, list[BadEvent]]:
@@ -215,39 +315,18 @@ def _with_short_reasons(outcome: SessionClosed) -> SessionClosed:
     )
 
 
-def _samples(session: OpenSession, segments: list[Segment], status: EndStatus) -> list[Sample]:
-    rewards, policy = session.rewards, session.policy
-    label = policy.label
-    reward = share(rewards.value, len(segments), policy.reward_share) if segments else None
-    return [
-        Sample(
-            session_id=session.session_id,
-            rollout_id=session.session_id,
-            **session.identity,
-            sample_id=sample_id(session.session_id, label, segment.last.event.turn_id),
-            index=index,
-            count=len(segments),
-            reward=reward,
-            session_reward=rewards.value,
-            reward_payload=rewards.payload,
-            turn_rewards=rewards.of([turn.event.turn_id for turn in segment.turns]),
-            policy=label,
-            revision=0,
-            end_status=status,
-            **sequence(segment),
-        )
-        for index, segment in enumerate(segments)
+def _marker(session: OpenSession, samples: Samples, position: int) -> Marker:
+    turns = [
+        (planned.sample_id, [turn.event.turn_id for turn in planned.segment.turns()])
+        for planned in samples.planned
     ]
-
-
-def _marker(session: OpenSession, samples: list[Sample], position: int) -> Marker:
-    in_samples = {span.turn_id for sample in samples for span in sample.turns}
+    in_samples = {turn_id for _, turn_ids in turns for turn_id in turn_ids}
     return Marker(
         session_id=session.session_id,
         key=session.identity.get("group_id") or session.session_id,
         first=session.first,
         closed_at=position,
-        samples=[(s.sample_id, [span.turn_id for span in s.turns]) for s in samples],
+        samples=turns,
         other_turns=[turn_id for turn_id in session.tree.turns if turn_id not in in_samples],
         reward_share=session.policy.reward_share,
         rewards=session.rewards,

@@ -4,11 +4,14 @@ A shell carries them out in this order: samples, then the outcome, then the mark
 session's rows may go. Each step waits until the one before it is acknowledged.
 """
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import overload
 
 from schemas.record import Record
-from schemas.samples import Sample, SampleRevised, SessionClosed
+from schemas.samples import SampleRevised, SessionClosed
 from schemas.traces import Trace
+from streams.core.assembly import Samples
 from streams.core.closing import Close
 from streams.core.state import Marker
 from streams.errors import BadEvent
@@ -26,7 +29,8 @@ class Effects:
     row: str | None = None
     """`EVENT_ROW`, or a code to keep in the event's place, or nothing to keep."""
     refusals: tuple[BadEvent, ...] = ()
-    samples: tuple[Sample, ...] = ()
+    samples: Samples = field(default_factory=Samples)
+    """Of a session that closed: built one by one, as they are gone through, and never kept."""
     outcome: SessionClosed | None = None
     trace: Trace | None = None
     marker: Marker | None = None
@@ -35,9 +39,41 @@ class Effects:
     ignored: bool = False
     """The event was true but came too late, or again, to change anything."""
 
-    def records(self) -> list[Record]:
-        """What goes to the sample topic, in order."""
-        return [*self.samples, *self.revisions, *([self.outcome] if self.outcome else [])]
+    def records(self) -> Sequence[Record]:
+        """What goes to the sample topic, in order; samples are built as they are gone through."""
+        return Records(self)
+
+
+class Records(Sequence[Record]):
+    """Samples, revisions and outcome of one event, one behind the other."""
+
+    def __init__(self, effects: Effects) -> None:
+        """Nothing is built yet."""
+        self._samples = effects.samples
+        self._others = (*effects.revisions, *([effects.outcome] if effects.outcome else []))
+
+    def __len__(self) -> int:
+        """How many there are."""
+        return len(self._samples) + len(self._others)
+
+    @overload
+    def __getitem__(self, index: int) -> Record: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> list[Record]: ...
+
+    def __getitem__(self, index: int | slice) -> Record | list[Record]:
+        """One of them, or those of a slice."""
+        if isinstance(index, slice):
+            return [self[place] for place in range(len(self))[index]]
+        place = range(len(self))[index] - len(self._samples)
+        return self._others[place] if place >= 0 else self._samples[place]
+
+    def __eq__(self, other: object) -> bool:
+        """Equal records in the same order."""
+        return isinstance(other, Sequence) and list(self) == list(other)
+
+    __hash__ = None  # type: ignore[assignment]  # records hold arrays
 
 
 NOTHING = Effects()

@@ -25,10 +25,13 @@ class Limits:
     sample_bytes: int = 7_500_000
     """A larger record would not fit a log message of 8 MiB: a sample is left out, an outcome
     loses what is large in it; both are reported. A session may lower it, not raise it."""
+    sample_bytes_total: int = 1_073_741_824
+    """Of all samples of a session, as they are sent: branches of one long conversation repeat it.
+    The first ones are sent until it is spent."""
 
 
 DEFAULT_LIMITS = Limits()
-_FIXED = {"turns", "metadata_bytes", "sample_bytes"}
+_FIXED = {"turns", "metadata_bytes", "sample_bytes", "sample_bytes_total"}
 """A session may lower these, not raise them."""
 _ADAPTERS = {"context_tokens", "wall_ms"}
 """Budgets that an adapter keeps to; nothing here depends on them."""

@@ -56,19 +56,24 @@ class Fate(msgspec.Struct, eq=False):
 class Segment:
     """A contiguous token sequence with at least one trained token."""
 
-    turns: list[RecordedTurn]
-    """All turns of the sequence, root first."""
     owned: list[Fate]
-    """Those that train here: always the last ones."""
+    """The turns that train here: always the last ones."""
     leaf: RecordedTurn
     """The end of the branch; its finish reason says whether the branch was cut."""
-    channels: bool = True
-    """False: with the turns' channels the sample would be too large."""
 
     @property
     def last(self) -> RecordedTurn:
         """The turn whose prompt and output are the whole sequence."""
-        return self.turns[-1]
+        return self.owned[-1].turn
+
+    def turns(self) -> list[RecordedTurn]:
+        """All turns of the sequence, root first; many segments may share the first ones."""
+        turn = self.owned[0].turn
+        context: list[RecordedTurn] = []
+        while (above := turn.goes_on_from) is not None:
+            context.append(above)
+            turn = above
+        return context[::-1] + [fate.turn for fate in self.owned]
 
 
 def linearize(
@@ -146,16 +151,7 @@ def _segments(
     for start, stop in zip(starts, [*starts[1:], len(owned)], strict=True):
         mine = [fates[turn.order] for turn in owned[start:stop]]
         if any(fate.trained for fate in mine):
-            yield Segment(_context(owned[start]) + owned[start:stop], mine, leaf)
-
-
-def _context(turn: RecordedTurn) -> list[RecordedTurn]:
-    context: list[RecordedTurn] = []
-    while turn.attach in ("extend", "realign") and turn.above is not None:
-        turn = turn.above
-        context.append(turn)
-    context.reverse()
-    return context
+            yield Segment(mine, leaf)
 
 
 def _fate(

@@ -89,6 +89,11 @@ class RecordedTurn(msgspec.Struct, eq=False, kw_only=True):
         return self.end - self.prompt_len
 
     @property
+    def goes_on_from(self) -> "RecordedTurn | None":
+        """The turn whose token sequence this one continues, if it does."""
+        return self.above if self.attach in ("extend", "realign") else None
+
+    @property
     def merged(self) -> bool:
         """Whether a rewrite demoted this turn's message."""
         return self.node.merged is self

@@ -6,15 +6,15 @@ eval sessions always do.
 Invariant: a trace never decides anything; leaving it out changes no sample.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from hashlib import blake2b
 
 import msgspec
 
 from schemas.record import COUNT_MAX, IDENTITY_FIELDS, NOT_GIVEN
-from schemas.samples import Sample, SessionClosed
+from schemas.samples import SessionClosed
 from schemas.traces import Trace, TraceSample, TraceTurn
-from streams.core.assembly import trained_runs, version_runs
+from streams.core.assembly import Samples, trained_runs, version_runs
 from streams.core.linearize import Segment, linearize
 from streams.core.recorded import Node, RecordedTurn
 from streams.core.spans import total
@@ -43,13 +43,8 @@ def leaves_trace(outcome: SessionClosed, share: float) -> bool:
     return place < share * 2**64
 
 
-def trace_of(
-    session: OpenSession,
-    outcome: SessionClosed,
-    samples: Sequence[Sample],
-    segments: Sequence[Segment],
-) -> Trace:
-    """The session as a person reads it; `samples` are those of the segments, in order."""
+def trace_of(session: OpenSession, outcome: SessionClosed, samples: Samples) -> Trace:
+    """The session as a person reads it."""
     nodes, parents = _in_order(session.tree.root)
     texts = [node.message.text if node.message is not None else b"null" for node in nodes]
     left_out, room = 0, TRACE_BYTES_MAX
@@ -68,7 +63,7 @@ def trace_of(
         messages=msgspec.Raw(b"[" + b",".join(texts) + b"]"),
         parents=parents,
         turns=_turns(session, outcome, {id(node): index for index, node in enumerate(nodes)}, room),
-        samples=_samples(session, samples, segments),
+        samples=_samples(session, samples),
         tools=tools,
         final_message=final_message,
         tool_turns=sum(turn.calls_tool and turn.event.part_of is None for turn in turns),
@@ -114,14 +109,12 @@ def _turns(
     ]
 
 
-def _samples(
-    session: OpenSession, samples: Sequence[Sample], segments: Sequence[Segment]
-) -> list[TraceSample]:
+def _samples(session: OpenSession, samples: Samples) -> list[TraceSample]:
     """The numbers of the samples; of those that there would have been, if none may train."""
     if samples:
         return [
-            _sample(segment, sample_id=sample.sample_id, reward=sample.reward)
-            for sample, segment in zip(samples, segments, strict=True)
+            _sample(planned.segment, sample_id=planned.sample_id, reward=samples.reward)
+            for planned in samples.planned
         ]
     would_be, _ = linearize(session.tree, None)
     return [_sample(segment) for segment in would_be]

@@ -4,10 +4,14 @@
                                     records, table entries, how far the turns were read
 
 Everything a batch leads to is stored with the position behind it or not at all, so there is
-nothing to acknowledge in order, nothing to wait for and nothing to do twice. A row of an event
-names its place in the turns instead of repeating it.
+nothing to acknowledge in order and nothing to wait for. A row of an event names its place in the
+turns instead of repeating it.
 
-Invariant: memory is never ahead of the file for longer than one transaction; if that fails,
+A close whose samples are too many for one transaction takes several: what came before it, then
+its samples part by part, its outcome and marker with the last. A crash in between leaves the
+position before the closing event, so that its samples are written again, with the same ids.
+
+Invariant: memory is never ahead of the file for longer than one batch; if a transaction fails,
 memory is thrown away and read back.
 """
 
@@ -16,7 +20,7 @@ import contextlib
 import sys
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from typing import Protocol
 
 from schemas import codec
@@ -52,6 +56,8 @@ from streams.settings import Settings
 PARTITION = 0
 """An embedded log has one."""
 _BATCH_EVENTS_MAX = 256
+_TRANSACTION_BYTES = 16_777_216
+"""Of records in one transaction; a record that would exceed it goes into the next."""
 _WAIT_S = 0.5
 _RETRY_S = 0.2
 _RETRY_S_MAX = 5.0
@@ -87,7 +93,19 @@ class Batch:
     def __init__(self) -> None:
         """Nothing yet."""
         self.outgoing: list[Outgoing] = []
+        self.bytes = 0
+        """Of these records."""
         self.puts: dict[bytes, bytes | None] = {}
+
+    def send(self, outgoing: Iterable[Outgoing]) -> None:
+        """Write records."""
+        for record in outgoing:
+            self.outgoing.append(record)
+            self.bytes += len(record.value or b"")
+
+    def clear(self) -> None:
+        """What there was is stored."""
+        self.outgoing, self.bytes, self.puts = [], 0, {}
 
     def put(self, key: Key, value: bytes, now_ms: int) -> None:
         """Write an entry of the table, with its time."""
@@ -194,39 +212,44 @@ class EmbeddedProcessor:
         """Work on a batch and store what it leads to; on failure memory is read back."""
         batch = Batch()
         for entry in entries:
-            self._apply(entry, batch)
+            await self._apply(entry, batch)
         self._next = entries[-1].position.offset + 1
+        await self._store(batch, self._next)
+
+    async def _store(self, batch: Batch, position: int) -> None:
+        """What the batch has so far, with the place of the first event that is not done."""
         group = (self._settings.processor_id, self._topic)
         await self._log.transact(
             Transaction(
                 outgoing=batch.outgoing,
                 puts=list(batch.puts.items()),
-                commits={group: self._next},
+                commits={group: position},
                 expect_commits={group: self._committed},
             )
         )
-        self._committed = self._next
+        self._committed = position
+        batch.clear()
 
-    def _apply(self, entry: Entry, batch: Batch) -> None:
+    async def _apply(self, entry: Entry, batch: Batch) -> None:
         offset, logged_ms, value = entry.position.offset, entry.timestamp_ms, entry.value or b""
         event = read_event(entry.key, entry.value, self._settings.message_bytes_max)
         count_event(self.counts, event)
         if isinstance(event, Purge):
             effects = refused_purge(event, offset)
             count_refusals(self.counts, effects)
-            batch.outgoing += letters_of(effects, entry.position, value, self._settings)
+            batch.send(letters_of(effects, entry.position, value, self._settings))
             self._purge(offset, event.floor, batch, logged_ms)
             return
         session_id = event.session_id or ""
         effects = self._state.apply(event, offset, logged_ms)
         count_refusals(self.counts, effects)
-        batch.outgoing += letters_of(effects, entry.position, value, self._settings)
+        batch.send(letters_of(effects, entry.position, value, self._settings))
         if effects.marker is not None:
-            self._close(effects, logged_ms, batch)
+            await self._close(effects, offset, logged_ms, batch)
             return
         if effects.revisions:
             key = self._state.marker(session_id).key.encode()
-            batch.outgoing += revisions_of(effects, key, self._settings)
+            batch.send(revisions_of(effects, key, self._settings))
         row = row_of(effects, logged_ms, value)
         if row is None:
             self.counts["ignored"] += not effects.refusals
@@ -236,11 +259,14 @@ class EmbeddedProcessor:
         stored = row._replace(value=None) if effects.row == EVENT_ROW else row
         batch.put(RowKey(offset, session_id), write_row(stored), logged_ms)
 
-    def _close(self, effects: Effects, logged_ms: int, batch: Batch) -> None:
+    async def _close(self, effects: Effects, offset: int, logged_ms: int, batch: Batch) -> None:
         marker = effects.marker
         assert marker is not None, "only a close comes here"
-        batch.outgoing += samples_of(effects, self._settings)
-        batch.outgoing += outcome_of(effects, self._settings, self.counts)
+        for sample in samples_of(effects, self._settings):
+            batch.send([sample])
+            if batch.bytes > _TRANSACTION_BYTES:
+                await self._store(batch, offset)
+        batch.send(outcome_of(effects, self._settings, self.counts))
         session_id = marker.session_id
         batch.put(MarkerKey(session_id), write_marker(marker), logged_ms)
         self._state.close(marker, logged_ms)

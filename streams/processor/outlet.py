@@ -9,7 +9,7 @@ before it; a partition whose tip is the changelog's end need not be read again.
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import NoReturn
 
@@ -18,6 +18,8 @@ from streams.log.partitioner import partition_of
 from streams.settings import Settings
 
 Acknowledged = asyncio.Future[None]
+_SHARE_OF_SAMPLES = 4
+"""Samples wait while more than this part of what may be in flight is; rows of others do not."""
 
 
 class Outlet:
@@ -34,6 +36,9 @@ class Outlet:
         self._in_flight_bytes = 0
         self._room = asyncio.Event()
         self._room.set()
+        self._room_for_samples = asyncio.Event()
+        self._room_for_samples.set()
+        self._building = asyncio.Lock()
         self.tips: dict[int, int] = {}
 
     async def send(self, record: Outgoing) -> Acknowledged:
@@ -42,6 +47,21 @@ class Outlet:
             place = partition_of(record.key, self._settings.partitions)
             record = replace(record, partition=place)
         return await self._send(record)
+
+    async def send_built(self, records: Iterator[Outgoing]) -> list[Acknowledged]:
+        """Send records that are built as they are gone through: one at a time, when there is room.
+
+        Sessions that close together take turns, so that one with many samples neither fills the
+        memory nor holds the others up.
+        """
+        sent: list[Acknowledged] = []
+        while True:
+            async with self._building:
+                await self._room_for_samples.wait()
+                record = next(records, None)
+                if record is None:
+                    return sent
+                sent.append(await self.send(record))
 
     async def put(self, partition: int, key: bytes, value: bytes | None) -> Acknowledged:
         """Write one entry of the table; None removes it."""
@@ -58,9 +78,7 @@ class Outlet:
         self, outgoing: Outgoing, stored: Callable[[Position], None] | None = None
     ) -> Acknowledged:
         size = len(outgoing.key or b"") + len(outgoing.value or b"")
-        self._in_flight_bytes += size
-        if self._in_flight_bytes > self._settings.processor_in_flight_bytes_max:
-            self._room.clear()
+        self._count_in_flight(size)
         sent = await self._log.send(outgoing)
         done: Acknowledged = asyncio.get_running_loop().create_future()
 
@@ -69,15 +87,25 @@ class Outlet:
                 position = sent.settled_position()
             except Exception as error:  # any failure of a write ends the worker
                 self._die(f"write to {outgoing}: {error!r}")
-            self._in_flight_bytes -= size
-            if self._in_flight_bytes <= self._settings.processor_in_flight_bytes_max:
-                self._room.set()
+            self._count_in_flight(-size)
             if stored is not None:
                 stored(position)
             done.set_result(None)
 
         sent.on_settled(settle)
         return done
+
+    def _count_in_flight(self, size: int) -> None:
+        self._in_flight_bytes += size
+        most = self._settings.processor_in_flight_bytes_max
+        for room, limit in (
+            (self._room, most),
+            (self._room_for_samples, most // _SHARE_OF_SAMPLES),
+        ):
+            if self._in_flight_bytes > limit:
+                room.clear()
+            else:
+                room.set()
 
     def _stored(self, position: Position) -> None:
         tip = self.tips.get(position.partition)

@@ -158,7 +158,7 @@ class Worker:
         # to must be durable before it is.
         await _acknowledged(self._under_way.of_session(arrived.session))
         await self._sent(self._letters(arrived, effects))
-        await self._sent(samples_of(effects, self._settings))
+        await _acknowledged(await self._outlet.send_built(samples_of(effects, self._settings)))
         await self._sent(outcome_of(effects, self._settings, self._counts))
         await self.write_marker(partition, session_id, write_marker(marker))
         state.close(marker, arrived.logged_ms)

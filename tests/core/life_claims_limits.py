@@ -190,11 +190,11 @@ BUDGETS: dict[str, Claim] = {
         """,
     ),
     "an oversize sample is left out before the reward is split": Claim(
-        [opened(budgets={"sample_bytes": 300}), T1, LONG, end(reward=1.0)],
+        [opened(budgets={"sample_bytes": 400}), T1, LONG, end(reward=1.0)],
         TWO_SAMPLES,
     ),
     "the other way round too": Claim(
-        [opened(budgets={"sample_bytes": 300}), LONG, T1, end(reward=1.0)],
+        [opened(budgets={"sample_bytes": 400}), LONG, T1, end(reward=1.0)],
         """
         4 sample <u>{[ok}], reward 1
         4 closed completed, reward 1 | t3 root 0/3 oversize 3; t1 root 3/3

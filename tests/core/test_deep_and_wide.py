@@ -40,7 +40,7 @@ def linearized(
     effects = partition.feed(end, len(turns) + 1)
     assert effects.refusals == ()
     assert effects.outcome is not None
-    return effects.samples, effects.outcome
+    return tuple(effects.samples), effects.outcome
 
 
 @contextmanager

@@ -4,10 +4,12 @@ Each answers an error planted by `make mutants`; the life of a session has its o
 this one.
 """
 
+import json
 from itertools import product
 
 import pytest
 
+from schemas import codec
 from tests.core.notation import Json, drawn_ledger, drawn_samples, ended, insert, session, turn
 from tests.harness import linearized
 from tests.oracle.deltas import as_delta, digest, kept_lengths
@@ -295,12 +297,12 @@ def test_of_retries_that_nobody_continued_the_newest_stays() -> None:
 TWO_SEGMENTS = session(
     turn("«S»<u>", "ok"), turn("«S»<u>{ok}(x)", "a longer answer", drift=insert(1))
 )
-FIRST_BYTES = 8 * len("«S»<u>{ok}") + 100 + len("t1") + 20
-"""What the first segment takes: ids and logprobs, its one turn and its name, its one run."""
 
 
 def test_an_oversize_sample_is_left_out_before_the_reward_is_split() -> None:
-    run = linearized([opened(budgets={"sample_bytes": FIRST_BYTES}), *TWO_SEGMENTS])
+    first = linearized(TWO_SEGMENTS).samples[0]
+    exact = len(codec.to_msgpack(codec.from_json(json.dumps(first).encode())))
+    run = linearized([opened(budgets={"sample_bytes": exact}), *TWO_SEGMENTS])
     assert drawn_samples(run.samples) == "«S»<u>{[ok}]  reward 1"
     assert [(sample["index"], sample["count"]) for sample in run.samples] == [(0, 1)]
     assert drawn_ledger(run.closed[0]) == "t1 root 3/3\nt2 fork 0/16 oversize 16"

@@ -1,9 +1,11 @@
 """What bounds a session, and what must not be counted against it."""
 
+import json
 from typing import Any
 
 import pytest
 
+from schemas import codec
 from tests.harness import linearized
 
 USER = {"role": "user", "content": "u"}
@@ -61,8 +63,8 @@ def test_channels_that_make_a_sample_too_large_cost_the_channels_and_not_the_sam
 def test_a_sample_of_exactly_the_limit_keeps_its_channels() -> None:
     channel = {"dtype": "int8", "shape": [10, 4], "data": "01" * 40}
     turns = [*chain(1, channels={"experts": channel}), ENDED]
-    # 20 tokens with id, logprob and a row of 4; then the turn, its name and the run that trains.
-    exact = 20 * (8 + 4) + 100 + len("t0") + 20
+    (whole,) = linearized(turns).samples
+    exact = len(codec.to_msgpack(codec.from_json(json.dumps(whole).encode())))
 
     def sample(limit: int) -> dict[str, Any]:
         opened = {"type": "session_opened", "session_id": "s", "budgets": {"sample_bytes": limit}}

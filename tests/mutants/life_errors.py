@@ -276,12 +276,12 @@ CLOSING = in_file(
             "(not ended.accepted)",
         ),
         "sample-of-exactly-the-limit-left-out": (
-            "if encoded_bytes(form) <= room",
-            "if encoded_bytes(form) < room",
+            "if planned.encoded_bytes > limits.sample_bytes:",
+            "if planned.encoded_bytes >= limits.sample_bytes:",
         ),
         "oversize-sample-missing-from-the-ledger": (
-            "        leave_out(segment)\n",
-            "",
+            "            leave_out(segment)\n            continue\n",
+            "            continue\n",
         ),
     },
 )

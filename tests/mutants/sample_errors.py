@@ -141,17 +141,17 @@ ASSEMBLY = in_file(
     GOLDEN + HOLES,
     {
         "logprobs-kept-where-nothing-trains": (
-            '    return np.frombuffer(b"".join(pieces), _FLOAT32), joined(missing)\n',
+            '    return np.frombuffer(b"".join(pieces), _FLOAT32)\n',
             '    logprobs = np.frombuffer(b"".join(pieces), _FLOAT32).copy()\n'
-            "    for turn, end in _sampled_ends(segment):\n"
+            "    for turn, end in _sampled_ends(segment.turns()):\n"
             "        if turn.event.logprobs is not None:\n"
             "            sampled = turn.event.logprobs[: end - turn.prompt_len]\n"
             "            logprobs[turn.prompt_len : end] = sampled\n"
-            "    return logprobs, joined(missing)\n",
+            "    return logprobs\n",
         ),
         "missing-logprobs-not-told": (
-            "missing.append((start, end))",
-            "pass",
+            "if fate.turn.event.logprobs is None for run in fate.trained",
+            "if fate is None for run in fate.trained",
         ),
         "logprobs-shifted-by-one": (
             "given[start - at : end - at]",
@@ -159,11 +159,11 @@ ASSEMBLY = in_file(
         ),
         "prompt-len-of-the-first-turn": (
             '"prompt_len": runs[0][0],',
-            '"prompt_len": segment.turns[0].prompt_len,',
+            '"prompt_len": segment.turns()[0].prompt_len,',
         ),
         "prompt-len-of-the-last-turn": (
             '"prompt_len": runs[0][0],',
-            '"prompt_len": last.prompt_len,',
+            '"prompt_len": segment.last.prompt_len,',
         ),
         "sampled-span-ends-with-its-turn": (
             "ends = [following.shared for following in turns[1:]]",
@@ -175,7 +175,7 @@ ASSEMBLY = in_file(
         ),
         "tool-turns-of-the-context-counted": (
             "fate.turn.calls_tool for fate in segment.owned",
-            "turn.calls_tool for turn in segment.turns",
+            "turn.calls_tool for turn in segment.turns()",
         ),
     },
 )
@@ -185,28 +185,26 @@ SHARES = in_file(
     GOLDEN + HOLES,
     {
         "reward-split-over-leaves": (
-            "share(rewards.value, len(segments), policy.reward_share)",
-            "share(rewards.value, len({id(s.leaf) for s in segments}), policy.reward_share)",
+            "share(session.rewards.value, len(chosen), session.policy.reward_share)",
+            "share(session.rewards.value, len({id(p.segment.leaf) for p in chosen}), "
+            "session.policy.reward_share)",
         ),
         "reward-split-over-all-segments": (
-            "share(rewards.value, len(segments), policy.reward_share)",
-            "share(rewards.value, sum(turn.attach in ('root', 'fork') and not turn.merged for turn "
-            "in session.tree.turns.values()), policy.reward_share)",
+            "share(session.rewards.value, len(chosen), session.policy.reward_share)",
+            "share(session.rewards.value, sum(turn.attach in ('root', 'fork') and not turn.merged "
+            "for turn in session.tree.turns.values()), session.policy.reward_share)",
         ),
         "oversize-left-out-after-the-split": (
-            "    segments, refusals = _fitting(session, segments)\n"
-            "    samples = _samples(session, segments, status)\n",
-            "    samples, all_segments = _samples(session, segments, status), segments\n"
-            "    segments, refusals = _fitting(session, segments)\n"
-            "    samples = [samples[all_segments.index(segment)] for segment in segments]\n",
+            "share(session.rewards.value, len(chosen), session.policy.reward_share)",
+            "share(session.rewards.value, len(segments), session.policy.reward_share)",
         ),
         "sample-id-of-the-first-turn": (
-            "sample_id(session.session_id, label, segment.last.event.turn_id)",
-            "sample_id(session.session_id, label, segment.turns[0].event.turn_id)",
+            "session.policy.label, segment.last.event.turn_id",
+            "session.policy.label, segment.turns()[0].event.turn_id",
         ),
         "sample-id-without-the-changed-rules": (
-            "    label = policy.label\n",
-            "    label = policy.profile\n",
+            "session.policy.label, segment.last.event.turn_id",
+            "session.policy.profile, segment.last.event.turn_id",
         ),
     },
 )

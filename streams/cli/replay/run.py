@@ -109,9 +109,9 @@ class Run:
         assert outcome is not None, "a close has an outcome"
         given = Given(
             samples=len(effects.samples),
-            tokens=sum(sample.tokens.size for sample in effects.samples),
+            tokens=sum(planned.tokens for planned in effects.samples.planned),
             trained=outcome.trained,
-            reward=sum(sample.reward or 0.0 for sample in effects.samples),
+            reward=(effects.samples.reward or 0.0) * len(effects.samples),
         )
         self._closed.keep(self._number, partition, state, given)
         totals.sessions += 1
