@@ -72,7 +72,7 @@ def core(profile: str) -> Contender:
             effects = partition.feed(event, position)
             assert not effects.refusals, effects.refusals
         assert effects.outcome is not None, "the last event ends the session"
-        return Linearized(partition, effects.samples, effects.outcome)
+        return Linearized(partition, tuple(effects.samples), effects.outcome)
 
     return Contender(f"core_{profile}", lambda session: session.events, run)
 
@@ -88,7 +88,7 @@ def core_bytes(profile: str) -> Contender:
             effects = partition.feed(event, position)
             assert not effects.refusals, effects.refusals
         assert effects.outcome is not None, "the last event ends the session"
-        return Linearized(partition, effects.samples, effects.outcome)
+        return Linearized(partition, tuple(effects.samples), effects.outcome)
 
     return Contender(f"core_{profile}_bytes", lambda session: session.wire, run)
 
