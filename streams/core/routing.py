@@ -7,6 +7,12 @@ merge it onto the one short leaf it rewrites.
     system S ─ user u ─ assistant "ok"      recorded
     system S ─ user u ─ assistant "ok "     replayed: merge onto that leaf, or mount beside it
 
+A delta names the turn it was built on. If it keeps that turn's answer, its path goes through
+that answer, also where a twin says the same and came first:
+
+    user u ─┬ assistant "ok"  t1            the client hung up and asked again
+            └ assistant "ok"  t2 ─ user x   a delta on t2; a self-contained turn goes on from t1
+
 Invariant: routing changes nothing that shows. A delta's kept messages need no walk: the
 path of its base never changes, because only leaves are rewritten.
 """
@@ -41,13 +47,13 @@ def route(
         node = _ancestor(base, kept)
         if kept > base.prompt_messages and base.response is not None:
             answer = base.node
-            if node.children[0] is answer and answer.turn is base and answer.replayable:
+            if answer.turn is base and answer.replayable:
                 node = answer
                 if not node.children and (not new or new[0].role != "assistant"):
                     return Place(node, new, None)
             else:
-                # Looked up like any replayed message: a twin that came first is the first
-                # match, and a rewritten leaf is none.
+                # A rewritten leaf holds another message now, and an answer that is no
+                # assistant's cannot be replayed: looked up like any message of a prompt.
                 new = [base.response, *new]
     walked = 0
     for message in new:

@@ -132,6 +132,56 @@ def test_however_much_a_delta_keeps_it_is_the_same_turn(profile: str) -> None:
         assert short.trees == full.trees
 
 
+FIRST, SECOND, AFTER = (
+    turn("<u>", "ok", turn_id="first"),
+    turn("<u>", "ok", turn_id="second"),
+    turn("<u>{ok}(x)", "done", turn_id="after"),
+)
+IN_A_PROMPT = turn("<u>{ok}(y)", "hm", turn_id="first")
+"""The same answer as context, before any turn gave it."""
+
+
+@pytest.mark.parametrize("profile", ["seed", "slime", "lossless"])
+@pytest.mark.parametrize("before", [FIRST, IN_A_PROMPT], ids=["a turn", "context"])
+@pytest.mark.parametrize("others", [0, 10])
+def test_a_delta_that_keeps_an_answer_goes_on_from_the_turn_it_names(
+    profile: str, before: Json, others: int
+) -> None:
+    said = [turn("<u>", f"answer {n}", turn_id=f"other {n}") for n in range(others)]
+    delta = as_delta(AFTER, SECOND, *kept_lengths(SECOND, AFTER))
+    later = turn("<u>{ok}(x){done}(z)", "bye", turn_id="later")
+    on_it = as_delta(later, AFTER, *kept_lengths(AFTER, later))
+    run = linearized(session(before, *said, SECOND, delta, on_it), profile=profile)
+    assert run.dead_letters == []
+    assert ["second", "after", "later"] in paths(run.samples)
+    assert ["first"] in paths(run.samples)
+
+
+@pytest.mark.parametrize("profile", ["seed", "slime", "lossless"])
+def test_the_copy_that_nobody_got_does_not_train(profile: str) -> None:
+    delta = as_delta(AFTER, SECOND, *kept_lengths(SECOND, AFTER))
+    lost = {"type": "turn_undelivered", "session_id": "s", "turn_id": "first"}
+    *turns, end = session(FIRST, SECOND, delta)
+    run = linearized([*turns, lost, end], profile=profile)
+    assert paths(run.samples) == [["second", "after"]]
+    assert drawn_ledger(run.closed[0]).splitlines() == [
+        "first root 0/3 undelivered 3",
+        "second root 3/3",
+        "after extend 5/5",
+    ]
+
+
+def test_a_delta_on_a_rewritten_answer_finds_its_message_like_any_prompt() -> None:
+    """Its place holds the rewritten message; what it said goes on below a node of its own."""
+    short, rewrite = turn("<u>", "k", turn_id="short"), turn("<u>{k }(y)", "mid", turn_id="rewrite")
+    again = turn("<u>{k}(x)", "done", turn_id="again")
+    delta = as_delta(again, short, *kept_lengths(short, again))
+    whole = linearized(session(short, rewrite, again), profile="seed")
+    run = linearized(session(short, rewrite, delta), profile="seed")
+    assert (run.samples, run.trees) == (whole.samples, whole.trees)
+    assert "short root 0/2 merged 2" in drawn_ledger(run.closed[0])
+
+
 @pytest.mark.parametrize("field", ["kept_messages", "kept_ids"])
 def test_a_delta_that_keeps_more_than_its_base_has_is_refused(field: str) -> None:
     delta = as_delta(NEXT, BASE, MESSAGES_MOST, IDS_MOST)

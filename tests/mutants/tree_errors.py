@@ -74,6 +74,18 @@ DELTA_ROUTING = in_file(
     "streams/core/routing.py",
     HOLES + DELTAS,
     {
+        "twin-that-came-first-beats-the-named-base": (
+            "if answer.turn is base and answer.replayable:",
+            "if node.children[0] is answer and answer.turn is base and answer.replayable:",
+        ),
+        "rewritten-base-kept-by-its-place": (
+            "if answer.turn is base and answer.replayable:",
+            "if answer.replayable:",
+        ),
+        "named-base-looked-up-by-its-message": (
+            "if answer.turn is base and answer.replayable:",
+            "if False:",
+        ),
         "answer-of-the-base-not-kept": (
             "kept > base.prompt_messages",
             "kept > base.prompt_messages + 1",

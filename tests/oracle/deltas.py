@@ -7,6 +7,9 @@
 Kept lengths count along the base's whole prompt followed by its own response and output. A
 message counts as kept only if it is spelled exactly as the base has it, number by number.
 
+A delta that keeps its base's response names one of several answers that say the same; the whole
+form goes on from the first of them. `with_deltas` leaves such responses out of what is kept.
+
 Invariant: base, kept lengths and suffix rebuild the whole prompt; the digest guards its ids.
 """
 
@@ -33,9 +36,7 @@ def common(left: Sequence[Any], right: Sequence[Any]) -> int:
 
 def kept_lengths(base: Event, turn: Event) -> tuple[int, int]:
     """The longest that `turn` can keep of `base`: messages, ids."""
-    response = base["response_message"]
-    whole = base["prompt_messages"] + ([] if response is None else [response])
-    texts = [json.dumps(message) for message in whole]
+    texts = [json.dumps(message) for message in whole(base)]
     messages = common(texts, [json.dumps(message) for message in turn["prompt_messages"]])
     return messages, common(base["prompt_ids"] + base["output_ids"], turn["prompt_ids"])
 
@@ -51,6 +52,18 @@ def as_delta(turn: Event, base: Event, kept_messages: int, kept_ids: int) -> Eve
     }
 
 
+def whole(event: Event) -> list[Any]:
+    response = event["response_message"]
+    return event["prompt_messages"] + ([] if response is None else [response])
+
+
+def says_it_again(base: Event, turns: Sequence[Event]) -> bool:
+    """Whether the base's messages, its response included, stood in the session before it."""
+    said, before = whole(base), turns[: turns.index(base)]
+    # Equal by value: more than either identity of messages holds equal.
+    return any(whole(other)[: len(said)] == said for other in before)
+
+
 def with_deltas(events: Sequence[Event], choices: random.Random) -> list[Event]:
     """Most turns against an earlier one: the best, or any; kept wholly, or less than that."""
     written: list[Event] = []
@@ -62,6 +75,8 @@ def with_deltas(events: Sequence[Event], choices: random.Random) -> list[Event]:
             best = max(turns, key=lambda base: kept_lengths(base, event)[::-1])
             base = best if choices.random() < 0.5 else choices.choice(turns)
             messages, ids = kept_lengths(base, event)
+            if messages > len(base["prompt_messages"]) and says_it_again(base, turns):
+                messages = len(base["prompt_messages"])
             if choices.random() < 0.3:
                 messages = choices.randint(0, messages)
             if choices.random() < 0.3:
