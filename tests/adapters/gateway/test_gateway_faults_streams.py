@@ -245,6 +245,58 @@ async def test_a_body_sent_again_after_a_stream_broken_inside_a_text(
     await goes_on(world, wire, talker, 1)
 
 
+async def goes_on_from_the_second(
+    world: World, talker: Talker, *, another_gateway: bool = False
+) -> None:
+    """The same text came again; the copy that the client never got does not train."""
+    assert (await talker.ask()).text == "Yes."
+    if another_gateway:
+        await world.restart()
+    await talker.ask(user("Sure?"))
+    outcome = await world.ends(talker.agent)
+    first, second, third = outcome.turns.values()
+    assert_twins([first, second])
+    assert first.output_ids.tolist() == second.output_ids.tolist()
+    assert third.base_turn_id == second.turn_id
+    assert outcome.untrained == {first.turn_id: {"undelivered": len(first.output_ids)}}
+    (sample,) = outcome.samples
+    assert [span.turn_id for span in sample.turns] == [second.turn_id, third.turn_id]
+
+
+@for_each_api(says("Yes."), says("Yes."), says("Sure."))
+async def test_of_two_answers_that_say_the_same_only_the_one_that_came_trains(
+    world: World, wire: Wire, talker: Talker
+) -> None:
+    """All was sampled and sent; the client lost it and asks again."""
+    body = wire.asked(talker, "Hi")
+    status, _, _ = await answered(world, wire, body, talker.agent.key)
+    assert status == 200
+    await goes_on_from_the_second(world, talker)
+
+
+@for_each_api(says("Yes."), says("Yes."), says("Sure."))
+async def test_another_gateway_goes_on_from_the_copy_that_came_too(
+    world: World, wire: Wire, talker: Talker
+) -> None:
+    body = wire.asked(talker, "Hi")
+    status, _, _ = await answered(world, wire, body, talker.agent.key)
+    assert status == 200
+    await goes_on_from_the_second(world, talker, another_gateway=True)
+
+
+@for_each_api(says("Yes."), says("Yes."), says("Sure."), gateway_keep_alive_s=0.1)
+async def test_of_two_answers_that_say_the_same_one_broke_off_before_its_end(
+    world: World, wire: Wire, talker: Talker
+) -> None:
+    """All was sampled, and the client goes while the log is waited for."""
+    wire.asked(talker, "Hi")
+    world.log.open.clear()
+    await broken_off(world, wire, talker, len("Yes."))
+    world.log.open.set()
+    await world.recorded(talker.session_id)
+    await goes_on_from_the_second(world, talker)
+
+
 @for_each_api(says(LONG, gap_ms=30), says("Yes."), says("Sure."))
 async def test_the_same_body_in_one_piece_after_a_broken_stream_is_the_same_request(
     world: World, wire: Wire, talker: Talker
