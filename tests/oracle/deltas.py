@@ -54,7 +54,7 @@ def as_delta(turn: Event, base: Event, kept_messages: int, kept_ids: int) -> Eve
 
 def whole(event: Event) -> list[Any]:
     response = event["response_message"]
-    return event["prompt_messages"] + ([] if response is None else [response])
+    return [*event["prompt_messages"], *([] if response is None else [response])]
 
 
 def says_it_again(base: Event, turns: Sequence[Event]) -> bool:
