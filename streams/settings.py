@@ -33,7 +33,8 @@ class Settings:
     """The knobs of every service and command."""
 
     log: str = KAFKA
-    """`kafka`, or the path of a file: the embedded log, which needs no broker."""
+    """`kafka`, or the path of a file: the embedded log, which needs no broker. Unset: Kafka where
+    TURNSTREAM_BOOTSTRAP_SERVERS is set and for services, else the file that `up` made here."""
     bootstrap_servers: str = "127.0.0.1:9092"
     """Brokers to ask first, `host:port` with commas between; one that answers is enough."""
     security_protocol: str = "PLAINTEXT"

@@ -15,12 +15,13 @@ import click
 
 from streams.errors import BadSetting, LogError
 from streams.log.client_logs import silence_client_logs
+from streams.log.default_log import find_log
 from streams.settings import Settings, load_settings
 
 log_option = click.option(
     "--log",
     metavar="LOG",
-    help="`kafka`, or the file of an embedded log; else what TURNSTREAM_LOG says.",
+    help="`kafka`, or the file of an embedded log; else TURNSTREAM_LOG, else the log of `up` here.",
 )
 
 
@@ -30,13 +31,24 @@ def chosen_settings(log: str | None) -> Settings:
     return settings if log is None else dataclasses.replace(settings, log=log)
 
 
+def found_settings(log: str | None) -> Settings:
+    """As `chosen_settings`; where no log is named, that of a `turnstream up` in this folder.
+
+    Raises:
+        BadSetting: there is none either.
+    """
+    return find_log() if log is None else chosen_settings(log)
+
+
 def run_on_the_log(
-    work: Callable[[Settings], Coroutine[Any, Any, int]], log: str | None = None
+    work: Callable[[Settings], Coroutine[Any, Any, int]],
+    log: str | None = None,
+    settings_of: Callable[[str | None], Settings] = found_settings,
 ) -> None:
     """Run the work and exit with the code it gives."""
     silence_client_logs()
     try:
-        code = asyncio.run(work(chosen_settings(log)))
+        code = asyncio.run(work(settings_of(log)))
     except (BadSetting, LogError) as error:
         click.echo(f"turnstream: {error}", err=True)
         code = 1

@@ -4,7 +4,7 @@ import click
 
 from streams.cli.on_the_log import run_on_the_log
 from streams.log.kafka_topics import TopicReport, check_topics, create_topics
-from streams.settings import FOR_EVER, Settings
+from streams.settings import FOR_EVER, KAFKA, Settings
 
 _UNITS = ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"))
 
@@ -25,7 +25,7 @@ def topics(only_check: bool) -> None:
             click.echo(f"wrong: {text}", err=True)
         return 1 if report.problems else 0
 
-    run_on_the_log(work)
+    run_on_the_log(work, KAFKA)
 
 
 def table(report: TopicReport, settings: Settings) -> str:

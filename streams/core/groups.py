@@ -13,6 +13,7 @@ Invariants: a group ends once; a record is either part of an open group, or coun
 reason why it is not.
 """
 
+import itertools
 from collections import Counter
 
 from schemas.samples import Sample, SampleRevised, SessionClosed
@@ -21,6 +22,9 @@ from streams.core.open_group import GroupRules, OpenGroup
 from streams.core.rollouts import Ending, Group, Place
 
 __all__ = ["GroupRules", "Groups"]
+
+OTHER_RUNS_MAX = 100
+"""Names of runs kept for a message."""
 
 
 class Groups:
@@ -32,6 +36,8 @@ class Groups:
         self.closed = closed if closed is not None else ClosedGroups()
         self.dropped: Counter[str] = Counter()
         """Rollouts, and records without one, by reason."""
+        self.other_runs: Counter[str] = Counter()
+        """Closed sessions of runs that are not asked for, by run; `none` without one."""
         self.open_bytes = 0
         self.unsized: str | None = None
         """A group whose size nobody names although it is needed."""
@@ -45,6 +51,14 @@ class Groups:
     def waiting(self) -> int:
         """Groups that are not complete."""
         return len(self._open)
+
+    def open_summaries(self, most: int) -> list[str]:
+        """The oldest open groups, each with how many of its sessions have closed."""
+        oldest = itertools.islice(self._open.values(), most)
+        return [
+            f"{group.group_id} ({len(group.slots)} of {group.size or '?'} sessions closed)"
+            for group in oldest
+        ]
 
     @property
     def floor(self) -> int | None:
@@ -113,6 +127,8 @@ class Groups:
             self.closed.read_again(record.group_id or record.session_id, place)
         if reason is not None:
             self.dropped[reason] += outcome
+            if reason == "other_run" and outcome:
+                self._count_other_run(record.run_id or "none")
             return None
         name = record.group_id or record.session_id
         group = self._open.get(name)
@@ -125,6 +141,10 @@ class Groups:
             if group.size is None and rules.size_needed:
                 self.unsized = name
         return group
+
+    def _count_other_run(self, run: str) -> None:
+        if run in self.other_runs or len(self.other_runs) < OTHER_RUNS_MAX:
+            self.other_runs[run] += 1
 
     def _release(self, group: OpenGroup, outcome: SessionClosed, place: Place) -> list[Group]:
         for reason in group.close(outcome, place, self.rules.fences):

@@ -12,6 +12,7 @@ from typing import Literal, get_args
 
 from streams.core.advantages import Advantages, Judgement
 from streams.core.groups import GroupRules
+from streams.log.default_log import find_log
 from streams.settings import KAFKA, Settings, load_settings
 from streams.trainer.book import BatchSize
 from streams.trainer.sources import Start
@@ -69,8 +70,14 @@ class Asked:
             raise ValueError(f"start={self.start!r}: committed, beginning, end or a datetime")
 
 
-def settings_of(log: str | Path | Settings) -> Settings:
-    """`kafka`, `kafka://host:port,...`, the path of a file, or settings that say all of it."""
+def settings_of(log: str | Path | Settings | None) -> Settings:
+    """`kafka`, `kafka://host:port,...`, the path of a file, or settings that say all of it.
+
+    Raises:
+        BadSetting: None, and no log is configured.
+    """
+    if log is None:
+        return find_log()
     if isinstance(log, Settings):
         return log
     settings = load_settings()

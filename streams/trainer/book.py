@@ -13,6 +13,7 @@ Invariants: batches follow from the order in which groups became ready, and from
 which each was asked for; no other time or thread has a say. Not thread-safe by itself.
 """
 
+import itertools
 from collections import Counter
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
@@ -101,6 +102,15 @@ class Book:
     def open_groups(self) -> int:
         """Not complete."""
         return sum(groups.waiting for groups in self._partitions.values())
+
+    def open_summaries(self, most: int) -> list[str]:
+        """The oldest groups that are not complete, for people."""
+        found = (text for g in self._partitions.values() for text in g.open_summaries(most))
+        return list(itertools.islice(found, most))
+
+    def other_runs(self) -> Counter[str]:
+        """Closed sessions of other runs, by run."""
+        return sum((groups.other_runs for groups in self._partitions.values()), Counter())
 
     @property
     def ready_groups(self) -> int:

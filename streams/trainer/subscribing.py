@@ -84,14 +84,16 @@ class Options(TypedDict, total=False):
     topic: str | None
     """Instead of the samples topic, as `replay --name` writes."""
     progress: bool | None
-    """A line on stderr while the loop waits; left out: if that is a terminal."""
+    """A line on stderr while the loop waits; left out: if that is a terminal. False: also no
+    warning that says what a loop without a batch sees and skips."""
 
 
-def subscribe(log: str | Path | Settings, **options: Unpack[Options]) -> Subscription:
+def subscribe(log: str | Path | Settings | None = None, **options: Unpack[Options]) -> Subscription:
     """Batches of finished samples, for an ordinary loop.
 
     Args:
-        log: `kafka`, `kafka://host:port`, the file of an embedded log, or settings.
+        log: `kafka`, `kafka://host:port`, the file of an embedded log, or settings; left out:
+            what TURNSTREAM_LOG says, else the log of a `turnstream up` in this folder.
         **options: See `Options`.
     """
     asked = _asked(log, options)
@@ -99,14 +101,16 @@ def subscribe(log: str | Path | Settings, **options: Unpack[Options]) -> Subscri
     return Subscription(asked, version, progress=progress)
 
 
-def subscribe_async(log: str | Path | Settings, **options: Unpack[Options]) -> AsyncSubscription:
+def subscribe_async(
+    log: str | Path | Settings | None = None, **options: Unpack[Options]
+) -> AsyncSubscription:
     """As `subscribe`, for `async with` and `async for`."""
     asked = _asked(log, options)
     version, progress = options.get("current_version"), options.get("progress")
     return AsyncSubscription(asked, version, progress=progress)
 
 
-def _asked(log: str | Path | Settings, options: Options) -> Asked:
+def _asked(log: str | Path | Settings | None, options: Options) -> Asked:
     for name in options:
         if name not in Options.__annotations__:
             raise TypeError(f"subscribe() has no option {name}")

@@ -28,6 +28,7 @@ from streams.trainer.feed import Feed
 from streams.trainer.filling import Filler, has_blobs
 from streams.trainer.state import State, from_dict, remember, to_dict
 from streams.trainer.status import Line, Status
+from streams.trainer.waiting import WaitNotice, announce
 
 NO_RUN = "default"
 """The run of a trainer that names none, in its `trained` records."""
@@ -53,6 +54,8 @@ class Core:
         self._staleness: tuple[int, int] | None = None
         self._waited: dict[str, float] = {}
         self._line = Line(progress)
+        self._progress = progress
+        self._notice = WaitNotice()
         self._filler = Filler(asked.settings)
         self._unfilled: Batch | None = None
         """Taken, and not handed out: whoever waited for its blobs was stopped."""
@@ -197,6 +200,7 @@ class Core:
             stale = batch.staleness
             self._staleness = (min(stale), max(stale)) if stale else None
             self._unfilled = batch
+            self._notice.over()
             feed.make_room()
         return batch
 
@@ -219,6 +223,13 @@ class Core:
         self._waited[reason] = self._waited.get(reason, 0.0) + time.monotonic() - begun_s
         if self._line.due():
             self._line.show(self.status)
+        if self._progress is False:
+            return
+        with self._changing():
+            notice = self._notice.waiting(self._book, feed.lag if feed else 0)
+        if notice is not None:
+            self._line.clear()
+            announce(notice)
 
     def _trained(
         self,

@@ -31,10 +31,11 @@ from streams.adapters.environments.publisher import (
     create_log,
 )
 from streams.errors import TurnstreamError
+from streams.log.default_log import find_log
 from streams.log.interface import Outgoing
 from streams.log.keys import event_key
 from streams.log.sizes import check_size
-from streams.settings import Settings, load_settings
+from streams.settings import Settings
 
 PATIENCE_S = 30.0
 ENDING_S = 300.0
@@ -60,14 +61,15 @@ class Recorder:
         """Nothing is opened before something is recorded.
 
         Args:
-            settings: Where the log is; unset: what the TURNSTREAM_* variables say.
+            settings: Where the log is; unset: what the TURNSTREAM_* variables say, else the log
+                of a `turnstream up` in this folder.
             lenient: Whether what cannot be recorded is only counted.
             patience_s: How long an event is tried, and a step waits for it.
             queue_max: Events that may wait for the log.
             log: Opens it.
         """
         check_round_trip()
-        self.settings = settings or load_settings()
+        self.settings = settings or find_log()
         self.lenient = lenient
         self.patience_s = patience_s
         self._made_with = (self.settings, lenient, patience_s, queue_max, log)

@@ -32,11 +32,12 @@ from streams.adapters.gateway.server import Gateway
 from streams.cli.demo.game import SCRIPT, play, write_tokenizer
 from streams.cli.inspect.session_on_log import find_session
 from streams.cli.serving import fail, open_secrets
-from streams.cli.up.command import FILE, alone
+from streams.cli.up.command import alone
 from streams.core.drawing import draw_ledger, draw_session, draw_tree, visible
 from streams.core.provenance import tell_token
 from streams.core.tree import Tree
 from streams.errors import TurnstreamError
+from streams.log.default_log import UP_FILE
 from streams.log.sqlite import SqliteLog
 from streams.processor.embedded import EmbeddedProcessor
 from streams.processor.rules import rules_from
@@ -107,7 +108,7 @@ async def _shown(folder: Path, *, kept: bool) -> None:
         _shown_lines(
             "", "batches.commit(1, 1)    the step is in the log: turnstream inspect --step"
         )
-    log, session = shlex.quote(str(folder / FILE)), sessions[1]
+    log, session = shlex.quote(str(folder / UP_FILE)), sessions[1]
     tokenizer = shlex.quote(str(folder / TOKENIZER))
     look = f"turnstream inspect {session} --log {log} --tokenizer {tokenizer}"
     keep = "turnstream demo --data DIR    keeps all of this, to look at it with other commands"
@@ -121,7 +122,7 @@ async def _shown(folder: Path, *, kept: bool) -> None:
 
 @contextlib.asynccontextmanager
 async def _staged(folder: Path) -> AsyncIterator[Stage]:
-    settings = Settings(log=str(folder / FILE), gateway_port=0, trace_share=1.0)
+    settings = Settings(log=str(folder / UP_FILE), gateway_port=0, trace_share=1.0)
     tokenizer = write_tokenizer(folder / TOKENIZER)
     renderer = Renderer(folder / TOKENIZER)
     engine = ScriptedEngine(SCRIPT, renderer.backend, journal_keep=1)

@@ -32,7 +32,7 @@ _LATER = {
 @click.option(
     "--log",
     metavar="LOG",
-    help="`kafka`, or the file of an embedded log; else what TURNSTREAM_LOG says.",
+    help="`kafka`, or the file of an embedded log; else TURNSTREAM_LOG, else the log of `up` here.",
 )
 @click.option(
     "--engine",

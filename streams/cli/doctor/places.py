@@ -15,6 +15,7 @@ from streams.cli.doctor.finding import Finding, failed, note, ok
 from streams.cli.on_the_log import chosen_settings
 from streams.errors import BadSetting, LogError
 from streams.log.client_logs import silence_client_logs
+from streams.log.default_log import find_log
 from streams.log.sqlite import SqliteLog
 from streams.settings import KAFKA, PREFIX, Settings
 
@@ -30,10 +31,17 @@ def findings(*, tokenizer: Path | None, log: str | None, engine: str | None) -> 
     except BadSetting as error:
         return [failed("settings", str(error), "change or unset that variable")]
     silence_client_logs()
-    return [
-        asyncio.run(_kafka(settings)) if settings.log == KAFKA else _file(settings),
-        *(_port(settings, whose) for whose in _OURS),
-    ]
+    return [_log(log, settings), *(_port(settings, whose) for whose in _OURS)]
+
+
+def _log(named: str | None, settings: Settings) -> Finding:
+    """The configured log; without one nothing is wrong yet, and Kafka is not asked."""
+    if named is None:
+        try:
+            settings = find_log()
+        except BadSetting as error:
+            return note("log", "none is named, and none is in this folder", str(error))
+    return asyncio.run(_kafka(settings)) if settings.log == KAFKA else _file(settings)
 
 
 async def _kafka(settings: Settings) -> Finding:

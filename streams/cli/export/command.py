@@ -18,7 +18,7 @@ from streams.cli.export.choice import Choice, Wanted
 from streams.cli.export.files import JsonLines, Writer, destination, keep_off_the_log
 from streams.cli.export.parquet import ParquetFile
 from streams.cli.export.records import FileRecords, LogRecords, Records
-from streams.cli.on_the_log import log_option, run_on_the_log
+from streams.cli.on_the_log import chosen_settings, found_settings, log_option, run_on_the_log
 from streams.cli.progress import Progress
 from streams.cli.replay.source import Arrived, LogSource
 from streams.cli.replay.topic import name_option, named_topic, require_topic
@@ -122,7 +122,7 @@ def export(
                 await require_topic(opened, settings, topic)
             return await exporting.run(LogRecords(opened, settings, topic))
 
-    run_on_the_log(work, log)
+    run_on_the_log(work, log, found_settings if file is None else chosen_settings)
 
 
 class Exporting:

@@ -15,7 +15,7 @@ from typing import BinaryIO
 
 import click
 
-from streams.cli.on_the_log import log_option, run_on_the_log
+from streams.cli.on_the_log import chosen_settings, found_settings, log_option, run_on_the_log
 from streams.cli.policy_options import chosen_rules, policy_options
 from streams.cli.replay.compare import compare
 from streams.cli.replay.copying import copy_events
@@ -100,7 +100,9 @@ def replay(
             return await _compare(asked, rules, settings)
         return await _copy(asked, settings)
 
-    run_on_the_log(work, log)
+    # The rules run on a file or on the log of --from without another log.
+    needed = not another_policy or name is not None or (file is None and from_log is None)
+    run_on_the_log(work, log, found_settings if needed else chosen_settings)
 
 
 def _check(asked: Asked, *, another_policy: bool) -> None:

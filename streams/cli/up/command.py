@@ -42,13 +42,13 @@ from streams.cli.serving import (
 )
 from streams.cli.up.sinks import SinkProcesses
 from streams.errors import BadSetting, TurnstreamError
+from streams.log.default_log import UP_FILE, UP_FOLDER
 from streams.log.sqlite import SqliteLog
 from streams.operations.watching import Watch
 from streams.processor.embedded import EmbeddedProcessor
 from streams.processor.health import pulse, serve
 from streams.settings import PREFIX, Settings, load_settings
 
-FILE = "turnstream.db"
 LOCK = "turnstream.lock"
 _CONTROL_S = 10.0
 
@@ -72,7 +72,7 @@ class Chosen:
     "--data",
     metavar="DIR",
     type=click.Path(file_okay=False, path_type=Path),
-    default=Path("turnstream-data"),
+    default=Path(UP_FOLDER),
     show_default=True,
     help="Where everything is kept.",
 )
@@ -132,7 +132,7 @@ def _chosen(engine: str | None, tokenizer: Path | None, data: Path, port: int | 
 
 def _settings(data: Path, port: int | None) -> Settings:
     settings = load_settings()
-    changed: dict[str, object] = {"log": str(data / FILE)}
+    changed: dict[str, object] = {"log": str(data / UP_FILE)}
     if port is not None:
         changed["gateway_port"] = port
     if settings.trace_share == Settings().trace_share:
