@@ -190,12 +190,15 @@ class EmbeddedProcessor:
         self._committed = committed.get(PARTITION)
         self._next = starts.get(PARTITION, 0) if self._committed is None else self._committed
         rows: dict[int, tuple[str, Row]] = {}
+        others: list[tuple[int, bytes, bytes]] = []
         async for written, value in self._log.table_entries():
             key, written_ms = read_key(written), int.from_bytes(value[:TIME_BYTES])
             if isinstance(key, RowKey):
                 rows[key.offset] = key.session_id, read_row(value[TIME_BYTES:])
             else:
-                state.load(written, value[TIME_BYTES:], written_ms)
+                others.append((written_ms, written, value[TIME_BYTES:]))
+        for written_ms, written, value in sorted(others):
+            state.load(written, value, written_ms)
         whole = [offset for offset, (_, row) in rows.items() if row.code is None]
         events = await self._log.entries_at(self._topic, whole)
         for entry in events:
@@ -275,13 +278,12 @@ class EmbeddedProcessor:
 
     def _purge(self, offset: int, floor: int, batch: Batch, logged_ms: int) -> None:
         state = self._state
-        needless = floor > offset or offset < state.floor or floor <= state.floor
-        if needless or state.blocks_purge(floor, offset):
+        if not state.takes_purge(floor, offset):
             self.counts["ignored"] += 1
             return
         batch.put(FloorKey(offset), floor.to_bytes(8), logged_ms)
         state.raise_floor(offset, floor)
-        gone = state.purged()
+        gone = state.take_purged()
         self.counts["purged"] += len(gone)
         self._forget(gone, batch)
 
@@ -318,8 +320,9 @@ class EmbeddedProcessor:
         for sending in [await self._log.send(outgoing) for outgoing in asked]:
             # Behind them: until they are read nothing is asked for a second time.
             self._end = max(self._end, (await sending).offset + 1)
-        needed = [min(rows) for rows in self._state.rows.values() if rows]
-        await self._log.trim(int(now_ms), {self._topic: min([self._next, *needed])})
+        first = self._state.first_row()
+        needed = self._next if first is None else min(self._next, first)
+        await self._log.trim(int(now_ms), {self._topic: needed})
 
     def look(self) -> Progress:
         """Whether the processor moves."""

@@ -192,7 +192,7 @@ def _asked(written: bytes, session_ids: Collection[str]) -> bool:
 
 def _as_recovered(state: PartitionState) -> PartitionState:
     """Without what a crash or a zombie left behind and a recovery would remove."""
-    for key in state.purged():
+    for key in state.take_purged():
         state.load(write_key(key), None)
     for session_id in list(state.markers):
         for offset in state.spent_rows(session_id):

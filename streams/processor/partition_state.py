@@ -8,6 +8,8 @@ before the crash any may be missing. So an event that comes again is judged by w
     its row is there             nothing to do, once that row is acknowledged
     newer rows are there, not it  judge it against the rows below it, then rebuild
 
+What a purge and the sweep ask of all sessions is kept in order, so that neither looks at each.
+
 Invariant: what an event leads to depends on the log below it and on nothing else.
 """
 
@@ -21,6 +23,7 @@ from streams.core.session import Row as CoreRow
 from streams.core.session import apply, count, restore
 from streams.core.state import ClosedSession, Marker, OpenSession, Rules, State
 from streams.errors import BadEvent
+from streams.processor.earliest import Earliest
 from streams.processor.rows import (
     FloorKey,
     KeptMarker,
@@ -51,6 +54,18 @@ class PartitionState:
         """The one closed session that stays in `_live`: late rewards often come together."""
         self._newest: dict[str, int] = {}
         """The newest row of each session; an event below it comes again."""
+        self._first: dict[str, int] = {}
+        """The first row of each session."""
+        self._closing: set[str] = set()
+        """Sessions whose closing event was applied and whose marker is not durable yet."""
+        self._newest_close = -1
+        self._open_rows = Earliest(self._is_first_open_row)
+        self._late_rows = Earliest(lambda offset, session: self._first.get(session) == offset)
+        self._closes = Earliest(lambda _, session_id: session_id in self.markers)
+        self.deadlines = Earliest(lambda _, session_id: self.is_open(session_id))
+        """When the sweep has to look at an open session again, in milliseconds."""
+        self.nearer_deadlines: set[str] = set()
+        """Sessions that began, or were sealed, since the sweep last looked."""
 
     def load(self, key: bytes, value: bytes | None, written_ms: int = 0) -> None:
         """Take over one entry of the changelog, or its removal."""
@@ -76,6 +91,11 @@ class PartitionState:
         """Keep the row of an event that was just applied."""
         self.rows.setdefault(session_id, {})[offset] = row
         self._newest[session_id] = max(offset, self._newest.get(session_id, offset))
+        first = self._first.get(session_id)
+        if first is None or offset < first:
+            self._set_first(session_id, offset)
+        if first is None and self.is_open(session_id):
+            self.nearer_deadlines.add(session_id)
 
     def close(self, marker: Marker, closed_ms: int) -> None:
         """The session has given its outcome; its earlier rows may go."""
@@ -95,12 +115,48 @@ class PartitionState:
         if not kept:
             self.rows.pop(session_id, None)
             self._newest.pop(session_id, None)
+            self._first.pop(session_id, None)
+            self.nearer_deadlines.discard(session_id)
+        elif offset == self._first[session_id]:
+            self._set_first(session_id, min(kept))
         self._live.pop(session_id, None)
 
+    def forget_rows(self, session_id: str) -> None:
+        """Rows that a zombie or a foreign producer left, and that give no session."""
+        for offset in list(self.rows.get(session_id, ())):
+            self.forget_row(session_id, offset)
+
+    def is_open(self, session_id: str) -> bool:
+        """Whether the session has rows and no closing event was applied to it."""
+        waits = session_id in self._closing or session_id in self.markers
+        return session_id in self.rows and not waits
+
+    def row_times(self, session_id: str) -> tuple[int, int]:
+        """When the log took the first and the newest row of a session."""
+        rows = self.rows[session_id]
+        return rows[self._first[session_id]].logged_ms, rows[self._newest[session_id]].logged_ms
+
+    def newest_row(self, session_id: str) -> int:
+        """The offset of a session's newest row."""
+        return self._newest[session_id]
+
+    def first_open_row(self) -> int | None:
+        """The lowest row that an open session has."""
+        first = self._open_rows.first()
+        return None if first is None else int(first)
+
+    def first_row(self) -> int | None:
+        """The lowest row of any session, late rewards included."""
+        firsts = [f for f in (self._open_rows.first(), self._late_rows.first()) if f is not None]
+        return int(min(firsts)) if firsts else None
+
     def forget_marker(self, session_id: str) -> None:
-        """A closed session is no longer remembered."""
+        """A closed session is no longer remembered; rows it has left are of one begun anew."""
         self.markers.pop(session_id, None)
         self._live.pop(session_id, None)
+        if self.is_open(session_id):
+            self._open_rows.add(self._first[session_id], session_id)
+            self.nearer_deadlines.add(session_id)
 
     def raise_floor(self, offset: int, floor: int) -> None:
         """A purge at `offset` took effect: nothing below `floor` counts any more."""
@@ -124,7 +180,12 @@ class PartitionState:
         if replayed:
             state = self._rebuilt(session_id, offset)
         before = state
+        was_sealed = isinstance(state, OpenSession) and state.ended is not None
         state, effects = self._judge(state, event, offset, logged_ms)
+        if effects.marker is not None:
+            self._closing.add(session_id)
+        elif not was_sealed and isinstance(state, OpenSession) and state.ended is not None:
+            self.nearer_deadlines.add(session_id)
         if isinstance(before, OpenSession) and before is not state:
             before.tree.clear()
         if replayed:
@@ -140,23 +201,26 @@ class PartitionState:
             return []
         return [offset for offset in self.rows.get(session_id, ()) if offset <= marker.closed_at]
 
-    def blocks_purge(self, floor: int, at: int) -> bool:
-        """Whether a session that is open at offset `at` needs a row below the floor."""
-        return any(
-            min(kept) < floor
-            for session_id, kept in self.rows.items()
-            if session_id not in self.markers
-        ) or any(
-            # Closed behind the purge: a replay must judge as the first time.
-            marker.closed_at > at and marker.first < floor
-            for marker in self.markers.values()
+    def takes_purge(self, floor: int, at: int) -> bool:
+        """Whether a purge at offset `at` raises the floor; if not, it changes nothing."""
+        return self.floor < floor <= at and at >= self.floor and not self._blocks_purge(floor, at)
+
+    def _blocks_purge(self, floor: int, at: int) -> bool:
+        """Whether a session that was open at offset `at` needs a row below the floor."""
+        first = self.first_open_row()
+        if first is not None and first < floor:
+            return True
+        # Closed behind the purge: a replay must judge as the first time.
+        return self._newest_close > at and any(
+            marker.closed_at > at and marker.first < floor for marker in self.markers.values()
         )
 
-    def purged(self) -> list[Key]:
+    def take_purged(self) -> list[Key]:
         """Entries that the floor removes: markers whose close and late rewards lie below it.
 
         Only rows before the purge itself count: one behind it is of a session that began anew.
         A row below the floor without a marker is a zombie's: an open session holds a purge up.
+        The caller removes them; a second call does not give them again.
         """
         if not self.floors:
             return []
@@ -164,18 +228,19 @@ class PartitionState:
         at = min(offset for offset, value in self.floors.items() if value == floor)
         keys: list[Key] = [
             RowKey(offset, session_id)
-            for session_id, rows in self.rows.items()
-            if session_id not in self.markers
-            for offset in rows
+            for session_id in self._open_rows.take_below(floor)
+            for offset in self.rows[session_id]
             if offset < floor
         ]
-        for session_id, marker in self.markers.items():
-            if marker.closed_at > at:
-                continue
+        for session_id in self._closes.take_below(floor):
+            marker = self.markers[session_id]
             late = [offset for offset in self.rows.get(session_id, ()) if offset < at]
-            if max([marker.closed_at, *late]) < floor:
+            last = max([marker.closed_at, *late])
+            if last < floor:
                 keys += [RowKey(offset, session_id) for offset in late]
                 keys.append(MarkerKey(session_id))
+            else:
+                self._closes.add(last, session_id)
         return keys + [FloorKey(offset) for offset, old in self.floors.items() if old < floor]
 
     def live(self, session_id: str) -> State:
@@ -195,7 +260,21 @@ class PartitionState:
 
     def _close(self, session_id: str, marker: KeptMarker) -> None:
         self.markers[session_id] = marker
+        self._closes.add(marker.closed_at, session_id)
+        self._newest_close = max(self._newest_close, marker.closed_at)
+        self._closing.discard(session_id)
+        self.nearer_deadlines.discard(session_id)
+        if session_id in self._first:
+            self._late_rows.add(self._first[session_id], session_id)
         self._live.pop(session_id, None)
+
+    def _set_first(self, session_id: str, offset: int) -> None:
+        self._first[session_id] = offset
+        rows = self._open_rows if self.is_open(session_id) else self._late_rows
+        rows.add(offset, session_id)
+
+    def _is_first_open_row(self, offset: float, session_id: str) -> bool:
+        return self._first.get(session_id) == offset and self.is_open(session_id)
 
     def _remember(self, session_id: str, state: State) -> None:
         if state is None:

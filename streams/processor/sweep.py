@@ -4,10 +4,12 @@ The sweep only *asks*: it publishes `session_expired` and `purge` like any produ
 they lead to follows from the log. So a stalled worker that wakes with an old view can do no
 harm: an expiry names the newest offset it saw and is ignored if there is a newer one.
 
+Each open session has a deadline in a heap, never later than it can expire; one that was reached
+too early is computed again. So a sweep costs what is due, however many sessions are open.
+
 Invariant: time a session waited while its partition was behind does not count as idle.
 """
 
-from collections.abc import Iterator
 from typing import NamedTuple
 
 from schemas.events import ExpiryCause, Purge, SessionExpired
@@ -38,34 +40,52 @@ def expiry_cause(silence: Silence, settings: Settings) -> ExpiryCause | None:
 
 def expired_sessions(
     state: PartitionState, now_ms: float, caught_up_ms: float, settings: Settings
-) -> Iterator[SessionExpired]:
-    """The expiries to publish; `caught_up_ms` is since when the partition has no backlog."""
+) -> list[SessionExpired]:
+    """The expiries to publish; `caught_up_ms`, since when there is no backlog, never goes back."""
     shortest_ms = min(settings.idle_limit_s, settings.reward_grace_s) * 1000
-    for session_id, rows in list(state.rows.items()):
-        if session_id in state.markers or not rows:
-            continue
-        newest, first = max(rows), min(rows)
-        idle_ms = now_ms - max(rows[newest].logged_ms, caught_up_ms)
-        age_ms = now_ms - rows[first].logged_ms
-        if idle_ms <= shortest_ms and age_ms <= settings.hard_limit_s * 1000:
-            continue
-        session = state.live(session_id)
-        if isinstance(session, OpenSession):
-            silence = Silence(age_ms, idle_ms, sealed=session.ended is not None)
+    hard_ms = settings.hard_limit_s * 1000
+    if state.nearer_deadlines:
+        times = [(state.row_times(session_id), session_id) for session_id in state.nearer_deadlines]
+        state.deadlines.add_all(
+            [
+                (min(newest_ms + shortest_ms, first_ms + hard_ms), session_id)
+                for (first_ms, newest_ms), session_id in times
+            ]
+        )
+        state.nearer_deadlines.clear()
+    expired: list[SessionExpired] = []
+    for session_id in state.deadlines.take_below(now_ms):
+        first_ms, newest_ms = state.row_times(session_id)
+        quiet_since_ms = max(newest_ms, caught_up_ms)
+        deadline_ms = min(quiet_since_ms + shortest_ms, first_ms + hard_ms)
+        if deadline_ms < now_ms:
+            session = state.live(session_id)
+            if not isinstance(session, OpenSession):
+                state.forget_rows(session_id)
+                continue
+            sealed = session.ended is not None
+            silence = Silence(now_ms - first_ms, now_ms - quiet_since_ms, sealed)
             if (cause := expiry_cause(silence, settings)) is not None:
-                yield SessionExpired(session_id=session_id, cause=cause, last_offset=newest)
+                last = state.newest_row(session_id)
+                expired.append(SessionExpired(session_id=session_id, cause=cause, last_offset=last))
+            limit_s = settings.reward_grace_s if sealed else settings.idle_limit_s
+            deadline_ms = min(quiet_since_ms + limit_s * 1000, first_ms + hard_ms)
+        state.deadlines.add(deadline_ms, session_id)
+    return expired
 
 
 def due_purge(state: PartitionState, now_ms: float, settings: Settings) -> Purge | None:
     """The purge to publish: below everything that is open or closed too recently."""
     old_ms = now_ms - settings.marker_retention_s * 1000
-    floors = [
-        marker.closed_at + 1 for marker in state.markers.values() if marker.closed_ms < old_ms
-    ]
-    if not floors:
+    first_open = state.first_open_row()
+    if first_open is not None and first_open <= state.floor:
         return None
-    open_rows = [
-        min(rows) for session_id, rows in state.rows.items() if session_id not in state.markers
-    ]
-    floor = min([max(floors), *open_rows])
+    floor = 0
+    # Markers are in the order they were written, so those behind the first young one are young.
+    for marker in state.markers.values():
+        if marker.closed_ms >= old_ms or (first_open is not None and floor >= first_open):
+            break
+        floor = max(floor, marker.closed_at + 1)
+    if first_open is not None:
+        floor = min(floor, first_open)
     return Purge(floor=floor) if floor > state.floor else None

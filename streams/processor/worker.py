@@ -43,6 +43,8 @@ from streams.settings import Settings
 
 _TOMBSTONES_IN_FLIGHT = 500
 """A purge may remove millions, and one in flight costs far more than its few bytes."""
+_WAITING_EVENTS_MAX = 500
+"""Behind a purge; more events are left in the log until it is done."""
 
 
 class Worker:
@@ -68,6 +70,7 @@ class Worker:
         self._closes: dict[Session, asyncio.Task[None]] = {}
         self._purging: dict[int, deque[Arrived]] = {}
         """Partitions where a purge is under way, and the events that wait behind it."""
+        self._purges: dict[int, asyncio.Task[None]] = {}
         self._under_way = UnderWay()
         self.states: dict[int, PartitionState] = {}
 
@@ -86,6 +89,7 @@ class Worker:
             task.cancel()
         self._under_way.forget(partition)
         self._purging.pop(partition, None)
+        self._purges.pop(partition, None)
         for session in [s for s in self._closing if s[0] == partition]:
             del self._closing[session], self._closes[session]
 
@@ -94,10 +98,12 @@ class Worker:
         arrived = Arrived.of(incoming, entry, self._settings.message_bytes_max)
         count_event(self._counts, arrived.event)
         if incoming.partition in self._purging:
-            self._purging[incoming.partition].append(arrived)
+            waiting = self._purging[incoming.partition]
+            waiting.append(arrived)
+            if len(waiting) >= _WAITING_EVENTS_MAX:
+                await asyncio.wait([self._purges[incoming.partition]])
         elif isinstance(arrived.event, Purge):
-            self._purging[incoming.partition] = deque([arrived])
-            self._spawn(incoming.partition, self._behind_purge(incoming.partition))
+            await self._begin_purge(arrived, arrived.event)
         else:
             await self._accept(arrived)
         await self._outlet.room()
@@ -192,6 +198,28 @@ class Worker:
             spent = [RowKey(offset, session_id) for offset in state.spent_rows(session_id)]
             await self._tombstone(partition, state, spent)
 
+    async def _begin_purge(self, arrived: Arrived, purge: Purge) -> None:
+        """Only a purge that takes effect holds up the events behind it."""
+        partition = arrived.partition
+        if await self._without_effect(arrived, purge):
+            return
+        self._purging[partition] = deque([arrived])
+        self._purges[partition] = self._spawn(partition, self._behind_purge(partition))
+
+    async def _without_effect(self, arrived: Arrived, purge: Purge) -> bool:
+        """Refuse or ignore a purge that changes nothing; whether it is one."""
+        state = self.states.get(arrived.partition)
+        if state is not None and state.takes_purge(purge.floor, arrived.offset):
+            return False
+        refused = refused_purge(purge, arrived.offset)
+        if state is not None and not refused.refusals:
+            self._counts["ignored"] += 1
+        write = None
+        for letter in self._letters(arrived, refused):
+            write = await self._outlet.send(letter)
+        self._release_after(write, arrived.entry)
+        return True
+
     async def _behind_purge(self, partition: int) -> None:
         """A purge, and what came after it: it must see every close before it, and none behind."""
         waiting = self._purging[partition]
@@ -199,22 +227,18 @@ class Worker:
             arrived = waiting.popleft()
             if not isinstance(arrived.event, Purge):
                 await self._accept(arrived)
-                continue
-            if closes := [close for (p, _), close in self._closes.items() if p == partition]:
-                await asyncio.wait(closes)
-            await self._sent(self._letters(arrived, refused_purge(arrived.event, arrived.offset)))
-            await self._purge(arrived, arrived.event.floor)
-            arrived.entry.release()
-        del self._purging[partition]
+                await self._outlet.room()
+            elif not await self._without_effect(arrived, arrived.event):
+                closes = [close for (p, _), close in self._closes.items() if p == partition]
+                if closes:
+                    await asyncio.wait(closes)
+                await self._purge(arrived, arrived.event.floor)
+                arrived.entry.release()
+        del self._purging[partition], self._purges[partition]
 
     async def _purge(self, arrived: Arrived, floor: int) -> None:
         state = self.states.get(arrived.partition)
         if state is None:
-            return
-        if floor > arrived.offset or arrived.offset < state.floor or floor <= state.floor:
-            return
-        if state.blocks_purge(floor, arrived.offset):
-            self._counts["ignored"] += 1
             return
         key, value = write_key(FloorKey(arrived.offset)), floor.to_bytes(8)
         await _acknowledged([await self._outlet.put(arrived.partition, key, value)])
@@ -222,7 +246,7 @@ class Worker:
         await self._clear_purged(arrived.partition, state)
 
     async def _clear_purged(self, partition: int, state: PartitionState) -> None:
-        gone = state.purged()
+        gone = state.take_purged()
         self._counts["purged"] += len(gone)
         await self._tombstone(partition, state, gone)
 

@@ -15,8 +15,8 @@ def loaded(*rows: RowKey) -> PartitionState:
 def test_a_row_that_a_sleeper_wrote_below_the_floor_goes() -> None:
     state = loaded(RowKey(3, "asleep"), RowKey(30, "open"))
     state.load(write_key(FloorKey(20)), (10).to_bytes(8))
-    assert state.purged() == [RowKey(3, "asleep")]
+    assert state.take_purged() == [RowKey(3, "asleep")]
 
 
 def test_without_a_purge_nothing_goes() -> None:
-    assert loaded(RowKey(3, "open")).purged() == []
+    assert loaded(RowKey(3, "open")).take_purged() == []
