@@ -51,14 +51,17 @@ def test_rules_for_a_file_need_no_log(empty_folder: Path) -> None:
         assert turnstream(*words, "events.jsonl").code == 0
 
 
-def test_the_doctor_takes_the_log_of_up_and_never_asks_kafka(empty_folder: Path) -> None:
-    ports = {"TURNSTREAM_GATEWAY_PORT": "0", "TURNSTREAM_METRICS_PORT": "0"}
-    bare = turnstream("doctor", **ports)
+def test_the_doctor_takes_the_log_of_up_and_never_asks_kafka(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for port in ("GATEWAY", "METRICS"):
+        monkeypatch.setenv(f"TURNSTREAM_{port}_PORT", "0")
+    bare = turnstream("doctor")
     assert bare.code == 0
     assert "note  log" in bare.out
     assert "TURNSTREAM_LOG" in bare.out
     assert "127.0.0.1:9092" not in bare.out
     events = lines(turn(), ended())
     assert turnstream("replay", "-", "--log", "turnstream.db", given=events).code == 0
-    found = turnstream("doctor", **ports)
+    found = turnstream("doctor")
     assert "turnstream.db is a log of this version" in found.out

@@ -33,12 +33,13 @@ def test_a_loop_that_waits_names_the_runs_it_skips_and_the_groups_it_has(
     settings: Settings, caplog: pytest.LogCaptureFixture
 ) -> None:
     publish(settings, group("mine", 1, 1)[:2])
-    for name, fields in (("a", {}), ("b", {"run_id": "r2"}), ("c", {"split": "eval"})):
-        publish(settings, session(name, 1, **{"run_id": "r", "group_id": name} | fields))
-    publish(settings, session("d", 1))
+    publish(settings, session("a", run_id="r", group_id="a"))
+    publish(settings, session("b", run_id="r2"))
+    publish(settings, session("c", run_id="r", split="eval"))
+    publish(settings, session("d"))
     caplog.set_level(logging.WARNING, "turnstream.trainer")
     with waiting_loop(settings, run_id="r", batch_groups=3, group_size=1):
-        wait_for(lambda: caplog.records)
+        wait_for(lambda: bool(caplog.records))
     (record,) = caplog.records
     said = record.getMessage()
     assert said.startswith("waited ")
@@ -53,7 +54,7 @@ def test_where_nothing_has_closed_it_says_that_rewards_are_waited_for(
     publish(settings, [revised("of-another-day", 0, 9, 1.0)])
     caplog.set_level(logging.WARNING, "turnstream.trainer")
     with waiting_loop(settings, batch_rollouts=2):
-        wait_for(lambda: caplog.records)
+        wait_for(lambda: bool(caplog.records))
     said = caplog.records[0].getMessage()
     assert "for 2 rollouts: 0 there; no session of any run has closed;" in said
     assert said.endswith("asked for: any run, split train")
