@@ -21,6 +21,7 @@ Code = Literal[
     "late_reward",
     "too_old",
     "oversize",
+    "wrong_partition",
     "core_failure",
 ]
 

@@ -26,6 +26,7 @@ ENVELOPE_BYTES = 65_536
 """What a dead letter or a table row adds to the event it holds."""
 FOR_EVER = -1
 KAFKA = settings_checks.KAFKA
+ACCEPT = settings_checks.ACCEPT
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,6 +120,9 @@ class Settings:
     """The rules for sessions that name none."""
     trace_share: float = 0.01
     """Part of the sessions that leave a trace; failures and eval sessions always do."""
+    foreign_partitions: str = "refuse"
+    """Events that are not on the partition of their session's key: `refuse` makes them dead
+    letters, `accept` takes them where they are, for logs that have open sessions of that kind."""
     processor_commit_interval_s: float = 1.0
     """What is worked on twice after a crash, at most."""
     processor_session_timeout_s: float = 10.0

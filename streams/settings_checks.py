@@ -23,6 +23,8 @@ TRUTH = {"true": True, "1": True, "false": False, "0": False}
 _TOPIC_PREFIX = re.compile(r"[A-Za-z0-9._-]{1,200}")
 _SECURITY = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 _SASL = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
+ACCEPT = "accept"
+_FOREIGN = ("refuse", ACCEPT)
 _COMPRESSION = ("none", "gzip", "snappy", "lz4", "zstd")
 _SECRET = {"sasl_password", "gateway_secret", "gateway_control_key", "engine_api_key"}
 _MOST = {
@@ -61,6 +63,7 @@ def check_words(settings: "Settings") -> None:
         "sasl_mechanism": _SASL,
         "compression": _COMPRESSION,
         "profile": tuple(PROFILES),
+        "foreign_partitions": _FOREIGN,
     }
     for name, allowed in choices.items():
         if getattr(settings, name) not in allowed:

@@ -20,7 +20,7 @@ import contextlib
 import sys
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from typing import Protocol
 
 from schemas import codec
@@ -183,7 +183,7 @@ class EmbeddedProcessor:
     async def _load(self) -> None:
         """Read the table back; memory holds nothing that the file does not."""
         group = self._settings.processor_id
-        state = PartitionState(self._rules)
+        state = PartitionState(self._rules, self.counts)
         committed = await self._log.committed(group, self._topic)
         starts = await self._log.start_positions(self._topic)
         self._end = (await self._log.end_positions(self._topic)).get(PARTITION, 0)
@@ -192,13 +192,15 @@ class EmbeddedProcessor:
         rows: dict[int, tuple[str, Row]] = {}
         others: list[tuple[int, bytes, bytes]] = []
         async for written, value in self._log.table_entries():
-            key, written_ms = read_key(written), int.from_bytes(value[:TIME_BYTES])
-            if isinstance(key, RowKey):
-                rows[key.offset] = key.session_id, read_row(value[TIME_BYTES:])
-            else:
-                others.append((written_ms, written, value[TIME_BYTES:]))
+            with self._skipping_foreign_entries():
+                key = read_key(written)
+                if isinstance(key, RowKey):
+                    rows[key.offset] = key.session_id, read_row(value[TIME_BYTES:])
+                else:
+                    others.append((int.from_bytes(value[:TIME_BYTES]), written, value[TIME_BYTES:]))
         for written_ms, written, value in sorted(others):
-            state.load(written, value, written_ms)
+            with self._skipping_foreign_entries():
+                state.load(written, value, written_ms)
         whole = [offset for offset, (_, row) in rows.items() if row.code is None]
         events = await self._log.entries_at(self._topic, whole)
         for entry in events:
@@ -210,6 +212,16 @@ class EmbeddedProcessor:
         self._caught_up_s = None
         self.counts["recoveries"] += 1
         self.counts["rows_recovered"] += len(rows)
+
+    @contextlib.contextmanager
+    def _skipping_foreign_entries(self) -> Iterator[None]:
+        """Skip, count and log once what no processor can have written into the table."""
+        try:
+            yield
+        except ValueError as error:
+            if not self.counts["foreign_rows"]:
+                sys.stderr.write(f"turnstream processor: skipped an entry of the table: {error}\n")
+            self.counts["foreign_rows"] += 1
 
     async def take(self, entries: Sequence[Entry]) -> None:
         """Work on a batch and store what it leads to; on failure memory is read back."""

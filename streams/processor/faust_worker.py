@@ -101,7 +101,7 @@ class Processor:
         generation = self.app.consumer_generation_id
         began = time.monotonic()
         try:
-            rows = await recover(partitions, self.worker, self.outlet, self.log, self.settings)
+            read = await recover(partitions, self.worker, self.outlet, self.log, self.settings)
             if generation != self.app.consumer_generation_id:
                 self.keep_only(set())
                 return
@@ -117,10 +117,11 @@ class Processor:
         self.assigned_s = time.monotonic()  # settling begins when events can flow
         took_ms = int((time.monotonic() - began) * 1000)
         self.counts["recoveries"] += 1
-        self.counts["rows_recovered"] += rows
+        self.counts["rows_recovered"] += read.rows
+        self.counts["foreign_rows"] += read.foreign
         self.counts["recovery_ms"] += took_ms
         sys.stderr.write(
-            f"turnstream processor: recovered {rows} rows of partitions {sorted(partitions)} "
+            f"turnstream processor: recovered {read.rows} rows of partitions {sorted(partitions)} "
             f"in {took_ms} ms\n"
         )
 

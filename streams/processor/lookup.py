@@ -9,6 +9,7 @@ that a session looks here exactly as a worker would take it over.
 Invariant: nothing is written, no group moves, and every wait is bounded.
 """
 
+import contextlib
 import time
 from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -136,8 +137,9 @@ async def _load_changelog(
 
     def take(entry: Entry) -> None:
         if entry.key is not None and _asked(entry.key, session_ids):
-            state = states[entry.position.partition]
-            state.load(entry.key, entry.value, entry.timestamp_ms)
+            with contextlib.suppress(ValueError):  # no processor wrote it
+                state = states[entry.position.partition]
+                state.load(entry.key, entry.value, entry.timestamp_ms)
 
     mine = {p: ranges[p] for p in states}
     await each_entry(log, settings, settings.changelog_topic, mine, take)
@@ -152,7 +154,8 @@ async def _load_table(
             continue
         key = read_key(written)
         if isinstance(key, RowKey):
-            rows[key.offset] = key.session_id, read_row(value[TIME_BYTES:])
+            with contextlib.suppress(ValueError):
+                rows[key.offset] = key.session_id, read_row(value[TIME_BYTES:])
         else:
             _load_timed(state, written, value)
     # The table was read in steps: who closed meanwhile has lost rows that we did not see.
@@ -175,7 +178,8 @@ async def _load_table(
 
 
 def _load_timed(state: PartitionState, key: bytes, value: bytes) -> None:
-    state.load(key, value[TIME_BYTES:], int.from_bytes(value[:TIME_BYTES]))
+    with contextlib.suppress(ValueError):
+        state.load(key, value[TIME_BYTES:], int.from_bytes(value[:TIME_BYTES]))
 
 
 def _asked(written: bytes, session_ids: Collection[str]) -> bool:

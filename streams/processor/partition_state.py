@@ -13,12 +13,15 @@ What a purge and the sweep ask of all sessions is kept in order, so that neither
 Invariant: what an event leads to depends on the log below it and on nothing else.
 """
 
+import sys
+from collections import Counter
 from collections.abc import Iterator
 
 from schemas import codec
 from schemas.bad_record import BadRecord
 from schemas.events import Event, Purge, Reward
 from streams.core.effects import NOTHING, Effects
+from streams.core.rewards import RewardBook
 from streams.core.session import Row as CoreRow
 from streams.core.session import apply, count, restore
 from streams.core.state import ClosedSession, Marker, OpenSession, Rules, State
@@ -32,6 +35,7 @@ from streams.processor.rows import (
     Row,
     RowKey,
     kept_marker,
+    read_floor,
     read_key,
     read_marker,
     read_row,
@@ -42,9 +46,10 @@ from streams.processor.rows import (
 class PartitionState:
     """Rows, markers and live sessions of one partition."""
 
-    def __init__(self, rules: Rules) -> None:
+    def __init__(self, rules: Rules, counts: Counter[str] | None = None) -> None:
         """Empty, as before the first event."""
         self.rules = rules
+        self._counts = Counter() if counts is None else counts
         self.rows: dict[str, dict[int, Row]] = {}
         self.markers: dict[str, KeptMarker] = {}
         self.floors: dict[int, int] = {}
@@ -68,7 +73,11 @@ class PartitionState:
         """Sessions that began, or were sealed, since the sweep last looked."""
 
     def load(self, key: bytes, value: bytes | None, written_ms: int = 0) -> None:
-        """Take over one entry of the changelog, or its removal."""
+        """Take over one entry of the changelog, or its removal.
+
+        Raises:
+            ValueError: key or value were not written by a processor; nothing was taken over.
+        """
         match read_key(key):
             case RowKey(offset, session_id):
                 if value is None:
@@ -80,10 +89,10 @@ class PartitionState:
                 if value is None:
                     self.forget_marker(session_id)
                 else:
-                    self._close(*kept_marker(value, written_ms))
+                    self._close(session_id, kept_marker(session_id, value, written_ms))
             case FloorKey(offset):
                 if value is not None:
-                    self.raise_floor(offset, int.from_bytes(value))
+                    self.raise_floor(offset, read_floor(value, offset))
                 else:
                     self.floors.pop(offset, None)
 
@@ -105,8 +114,22 @@ class PartitionState:
         self._close(marker.session_id, kept)
 
     def marker(self, session_id: str) -> Marker:
-        """What is remembered of a closed session."""
-        return read_marker(self.markers[session_id].value)
+        """What is remembered of a closed session; one that cannot be read revises no sample."""
+        kept = self.markers[session_id]
+        try:
+            return read_marker(kept.value)
+        except ValueError as error:
+            self._report_unreadable("marker", session_id, str(error))
+            return Marker(
+                session_id=session_id,
+                key=session_id,
+                first=kept.first,
+                closed_at=kept.closed_at,
+                samples=[],
+                other_turns=[],
+                reward_share="full",
+                rewards=RewardBook(),
+            )
 
     def forget_row(self, session_id: str, offset: int) -> None:
         """A row is no longer needed."""
@@ -303,18 +326,43 @@ class PartitionState:
         if below is not None:
             kept = [(offset, row) for offset, row in kept if offset < below]
         if session_id not in self.markers:
-            return restore(self._core_rows(kept), self.rules)
+            return restore(self._core_rows(session_id, kept), self.rules)
         marker = self.marker(session_id)
         state: State = ClosedSession.of(marker)
         for offset, row in kept:
             if offset > marker.closed_at and row.value is not None:
-                event = codec.from_msgpack(row.value)
-                assert isinstance(event, Reward), "only late rewards are kept beside a marker"
-                state, _ = apply(state, event, offset, self.rules)
+                event = self._event_of(row.value, session_id, offset)
+                # Only late rewards are kept beside a marker.
+                if isinstance(event, Reward):
+                    state, _ = apply(state, event, offset, self.rules)
         return state
 
-    @staticmethod
-    def _core_rows(kept: list[tuple[int, Row]]) -> Iterator[CoreRow]:
+    def _core_rows(self, session_id: str, kept: list[tuple[int, Row]]) -> Iterator[CoreRow]:
         for offset, row in kept:
-            event = codec.from_msgpack(row.value) if row.value is not None else None
-            yield CoreRow(offset, event, row.code)  # type: ignore[arg-type]  # rows hold events
+            if row.value is None:
+                yield CoreRow(offset, None, row.code)
+            elif (event := self._event_of(row.value, session_id, offset)) is not None:
+                yield CoreRow(offset, event)
+            else:
+                yield CoreRow(offset, None, "undecodable")
+
+    def _event_of(self, value: bytes, session_id: str, offset: int) -> Event | None:
+        """The event of a row; None if the bytes are no event of the session."""
+        try:
+            event = codec.from_msgpack(value)
+        except BadRecord as error:
+            self._report_unreadable(f"row {offset}", session_id, str(error))
+            return None
+        if isinstance(event, Event) and getattr(event, "session_id", None) == session_id:
+            return event
+        self._report_unreadable(f"row {offset}", session_id, "it holds no event of the session")
+        return None
+
+    def _report_unreadable(self, what: str, session_id: str, why: str) -> None:
+        """Log the first entry that a foreign producer must have written over, and count all."""
+        if not self._counts["unreadable_rows"]:
+            sys.stderr.write(
+                f"turnstream processor: {what} of session {session_id!r:.80} in the table cannot "
+                f"be read and is left out: {why:.200}\n"
+            )
+        self._counts["unreadable_rows"] += 1

@@ -1,13 +1,16 @@
 """A partition's state read back from the table's changelog.
 
 A kept partition is not read again if the last offset we know to be ours is still the
-changelog's end; any foreign write breaks that and forces a full read.
+changelog's end; any foreign write breaks that and forces a full read. Entries that no processor
+can have written are counted and skipped.
 
 Invariant: a state that is returned holds every entry up to the changelog's end at the start.
 """
 
+import sys
 import time
 from collections.abc import Iterable
+from typing import NamedTuple
 
 from streams.errors import LogAway
 from streams.log.interface import Log
@@ -17,6 +20,14 @@ from streams.settings import Settings
 
 _BATCH_WAIT_S = 0.5
 _ENTRIES_MAX = 5000
+
+
+class Recovered(NamedTuple):
+    """What a recovery read."""
+
+    rows: int
+    foreign: int
+    """Of these, entries that no processor wrote."""
 
 
 async def first_offset(log: Log, topic: str, partition: int, at: int) -> int | None:
@@ -36,9 +47,10 @@ async def recover(
     outlet: Outlet,
     log: Log,
     settings: Settings,
-) -> int:
-    """Bring the worker's states up to the changelog's end; returns how many rows were read."""
-    rows = 0
+) -> Recovered:
+    """Bring the worker's states up to the changelog's end."""
+    rows = foreign = 0
+    example = ""
     ends = await log.end_positions(settings.changelog_topic)
     stale = [p for p in partitions if outlet.tips.get(p) != ends[p] - 1 or p not in worker.states]
     for partition in stale:
@@ -53,10 +65,12 @@ async def recover(
             while left:
                 batch = await reader.next_batch(_BATCH_WAIT_S, _ENTRIES_MAX)
                 for entry in batch:
-                    assert entry.key is not None, "the table writes no entry without a key"
-                    worker.state(entry.position.partition).load(
-                        entry.key, entry.value, entry.timestamp_ms
-                    )
+                    state = worker.state(entry.position.partition)
+                    try:
+                        state.load(entry.key or b"", entry.value, entry.timestamp_ms)
+                    except ValueError as error:
+                        example = example or f"{entry.position}: {error}"
+                        foreign += 1
                 rows += len(batch)
                 # Positions, not offsets: compaction leaves holes, also at the end.
                 left = {p for p in left if reader.positions[p] < ends[p]}
@@ -66,6 +80,11 @@ async def recover(
                     raise LogAway(f"{settings.changelog_topic}: no answer while recovering")
         finally:
             await reader.close()
+    if foreign:
+        sys.stderr.write(
+            f"turnstream processor: skipped {foreign} entries of the table's changelog that no "
+            f"processor wrote; the first is {example:.300}\n"
+        )
     for partition in stale:
         outlet.tips[partition] = ends[partition] - 1
-    return rows
+    return Recovered(rows, foreign)

@@ -16,6 +16,8 @@ import msgspec
 from streams.core.state import Marker
 
 _OFFSET_BYTES = 8
+_OFFSET_END = 1 << 63
+"""Logs count in signed integers; no processor writes a higher offset."""
 TIME_BYTES = 8
 """In front of a value, where a table keeps no times by itself: when it was written."""
 
@@ -85,14 +87,20 @@ def read_key(data: bytes) -> Key:
     body = data[2:]
     match data[:2]:
         case b"r|" if body[_OFFSET_BYTES : _OFFSET_BYTES + 1] == b"|":
-            offset = int.from_bytes(body[:_OFFSET_BYTES])
-            return RowKey(offset, body[_OFFSET_BYTES + 1 :].decode())
+            return RowKey(_offset(body[:_OFFSET_BYTES]), body[_OFFSET_BYTES + 1 :].decode())
         case b"m|":
             return MarkerKey(body.decode())
         case b"f|" if len(body) == _OFFSET_BYTES:
-            return FloorKey(int.from_bytes(body))
+            return FloorKey(_offset(body))
         case _:
             raise ValueError(f"not a row key: {data!r:.80}")
+
+
+def _offset(data: bytes) -> int:
+    offset = int.from_bytes(data)
+    if offset >= _OFFSET_END:
+        raise ValueError(f"not an offset: {offset}")
+    return offset
 
 
 def write_row(row: Row) -> bytes:
@@ -101,8 +109,22 @@ def write_row(row: Row) -> bytes:
 
 
 def read_row(data: bytes) -> Row:
-    """The row in changelog bytes."""
-    return Row(*msgpack.unpackb(data))
+    """The row in changelog bytes; `ValueError` if they are none."""
+    try:
+        match msgpack.unpackb(data):
+            case [int(logged_ms), bytes() | None as value, str() | None as code]:
+                return Row(logged_ms, value, code)
+    except Exception as error:  # msgpack raises many kinds; all mean the same here
+        raise ValueError(f"not a row: {data!r:.80}") from error
+    raise ValueError(f"not a row: {data!r:.80}")
+
+
+def read_floor(data: bytes, at: int) -> int:
+    """The floor that the purge at offset `at` set; `ValueError` if it set no such floor."""
+    floor = int.from_bytes(data)
+    if len(data) != _OFFSET_BYTES or floor > at:
+        raise ValueError(f"not the floor of a purge at {at}: {data!r:.80}")
+    return floor
 
 
 def write_marker(marker: Marker) -> bytes:
@@ -110,10 +132,12 @@ def write_marker(marker: Marker) -> bytes:
     return msgspec.json.encode(marker, order="deterministic")
 
 
-def kept_marker(data: bytes, closed_ms: int) -> tuple[str, KeptMarker]:
-    """Whose marker it is, and the marker as it is held."""
+def kept_marker(session_id: str, data: bytes, closed_ms: int) -> KeptMarker:
+    """A session's marker as it is held; `ValueError` if the bytes are none of it."""
     place = msgspec.json.decode(data, type=_Place)
-    return place.session_id, KeptMarker(place.first, place.closed_at, closed_ms, data)
+    if place.session_id != session_id:
+        raise ValueError(f"a marker of {place.session_id!r:.80}, not of {session_id!r:.80}")
+    return KeptMarker(place.first, place.closed_at, closed_ms, data)
 
 
 def read_marker(data: bytes) -> Marker:

@@ -74,7 +74,10 @@ class Sweeper:
             if asked not in self._asked_s:
                 self._asked_s[asked] = now_s
                 key, value = event_key(expired.session_id), codec.to_msgpack(expired)
-                await self._outlet.send(Outgoing(topic=topic, key=key, value=value))
+                # Where its rows are, also if another partitioner put them there.
+                await self._outlet.send(
+                    Outgoing(topic=topic, key=key, value=value, partition=partition)
+                )
         purge = due_purge(state, now_ms, self._settings)
         if purge is not None and ("", partition) not in self._asked_s:
             self._asked_s["", partition] = now_s

@@ -77,7 +77,7 @@ class Worker:
     def state(self, partition: int) -> PartitionState:
         """What a partition holds, empty at first; only a recovery may begin one."""
         if partition not in self.states:
-            self.states[partition] = PartitionState(self._rules)
+            self.states[partition] = PartitionState(self._rules, self._counts)
         return self.states[partition]
 
     def drop(self, partition: int) -> None:
@@ -95,7 +95,7 @@ class Worker:
 
     async def handle(self, incoming: Incoming, entry: Entry) -> None:
         """Take one event over; `entry` is released when all that follows from it is durable."""
-        arrived = Arrived.of(incoming, entry, self._settings.message_bytes_max)
+        arrived = Arrived.of(incoming, entry, self._settings)
         count_event(self._counts, arrived.event)
         if incoming.partition in self._purging:
             waiting = self._purging[incoming.partition]

@@ -6,14 +6,15 @@ from collections import Counter
 import msgspec
 
 from schemas.bad_record import BadRecord
-from schemas.events import SessionEnded
+from schemas.events import Purge, SessionEnded, SessionExpired
 from schemas.traces import TraceTurn
 from streams.core.effects import Effects
 from streams.core.partition import Partition
 from streams.core.state import Rules
 from streams.errors import BadEvent
 from streams.log.interface import Position
-from streams.processor.arrivals import read_event
+from streams.log.partitioner import partition_of
+from streams.processor.arrivals import read_event, refuse_elsewhere
 from streams.processor.records import letters_of, outcome_of
 from streams.settings import Settings
 
@@ -54,3 +55,31 @@ def test_a_trace_that_does_not_fit_is_left_out_and_counted_and_the_outcome_stays
     topics = [record.topic for record in outcome_of(effects, SETTINGS, counts)]
     assert topics == [SETTINGS.samples_topic, SETTINGS.traces_topic]
     assert counts == {"traces_too_large": 1}
+
+
+def test_an_event_on_another_partition_than_its_sessions_is_refused() -> None:
+    event = SessionEnded(session_id="s", end_status="error")
+    home = partition_of(b"s", SETTINGS.partitions)
+    for partition in range(SETTINGS.partitions):
+        judged = refuse_elsewhere(event, partition, SETTINGS)
+        if partition == home:
+            assert judged is event
+            continue
+        assert isinstance(judged, BadRecord)
+        assert (judged.code, judged.session_id) == ("wrong_partition", "s")
+        assert f"on partition {partition} of " in judged.detail
+        assert f"belongs on partition {home} of {SETTINGS.partitions} " in judged.detail
+        assert "partitioner=murmur2_random" in judged.detail
+
+
+def test_events_of_the_processor_itself_are_taken_on_any_partition() -> None:
+    for event in (Purge(floor=1), SessionExpired(session_id="s", cause="idle")):
+        for partition in range(SETTINGS.partitions):
+            assert refuse_elsewhere(event, partition, SETTINGS) is event
+
+
+def test_a_log_from_before_is_accepted_as_it_is_if_the_settings_say_so() -> None:
+    accepting = dataclasses.replace(SETTINGS, foreign_partitions="accept")
+    event = SessionEnded(session_id="s", end_status="error")
+    for partition in range(SETTINGS.partitions):
+        assert refuse_elsewhere(event, partition, accepting) is event

@@ -1,9 +1,11 @@
 """The embedded processor on a file: what it does with what would stop or starve it."""
 
 import asyncio
+import contextlib
 import dataclasses
 import json
 import os
+import sqlite3
 import subprocess
 import sys
 import time
@@ -21,6 +23,7 @@ from streams.errors import LogFull, PositionMoved
 from streams.log.interface import Outgoing, Position
 from streams.log.sqlite import SqliteLog, Transaction
 from streams.processor.embedded import EmbeddedProcessor
+from streams.processor.rows import FloorKey, MarkerKey, RowKey, write_key
 from streams.settings import Settings
 from tests.core.test_large_outcomes import TURN
 
@@ -198,14 +201,46 @@ def test_an_unexpected_failure_is_one_line_and_exit_code_70(tmp_path: Path) -> N
 
     async def spoil() -> None:
         async with SqliteLog(path, SETTINGS) as log:
-            await log.transact(Transaction(puts=[(b"\xff no key of ours", b"junk")]))
+            await log.transact(Transaction(puts=[(b"key", b"value")]))
 
     asyncio.run(spoil())
+    with contextlib.closing(sqlite3.connect(path)) as file, file:
+        file.execute("UPDATE table_rows SET value = 7")
     ran = processor_command(path)
     assert (ran.returncode, ran.stdout) == (70, b"")
     _, dumps, line = ran.stderr.decode().splitlines()
     assert "SIGUSR1 writes a task dump" in dumps
     assert line.startswith(f"turnstream processor: {path}: unexpected failure: ")
+
+
+def test_foreign_entries_of_the_table_are_counted_and_skipped(tmp_path: Path) -> None:
+    path, now = tmp_path / "log.db", int(time.time() * 1000).to_bytes(8)
+    event = codec.to_msgpack(codec.from_json(json.dumps(TURN).encode()))
+    entries = [
+        (b"zzz", b"junk"),
+        (write_key(RowKey(7, "s")), now + b"\xc1"),
+        (write_key(RowKey(8, "s")), now + b"no row at all"),
+        (write_key(MarkerKey("s")), now + b"{}"),
+        (write_key(FloorKey(9)), now + b"far too long for a floor"),
+        (write_key(FloorKey(10)), now + (1 << 40).to_bytes(8)),
+    ]
+
+    async def scenario() -> None:
+        async with SqliteLog(path, SETTINGS) as log:
+            await log.transact(Transaction(puts=entries))
+            processor, stop = EmbeddedProcessor(SETTINGS, log), asyncio.Event()
+            running = asyncio.create_task(processor.run(stop))
+            await log.publish(Outgoing(topic=SETTINGS.turns_topic, key=b"s", value=event))
+            until_s = time.monotonic() + SECONDS_MAX
+            while not processor.counts["turns"]:
+                assert time.monotonic() < until_s
+                await asyncio.sleep(0.01)
+            stop.set()
+            await running
+            assert processor.counts["foreign_rows"] == len(entries)
+            assert "dead_letter:undecodable" not in processor.counts
+
+    asyncio.run(scenario())
 
 
 def test_folders_that_are_missing_end_it_at_once(tmp_path: Path) -> None:

@@ -1,8 +1,24 @@
-"""What a partition's table holds after writes that came too late."""
+"""What a partition's table holds after writes that came too late, or from elsewhere."""
 
-from streams.core.state import Rules
+import json
+from collections import Counter
+
+import pytest
+
+from schemas import codec
+from streams.core.state import OpenSession, Rules
 from streams.processor.partition_state import PartitionState
-from streams.processor.rows import FloorKey, Row, RowKey, write_key, write_row
+from streams.processor.rows import (
+    FloorKey,
+    Key,
+    MarkerKey,
+    Row,
+    RowKey,
+    write_key,
+    write_marker,
+    write_row,
+)
+from tests.core.test_large_outcomes import TURN
 
 
 def loaded(*rows: RowKey) -> PartitionState:
@@ -20,3 +36,94 @@ def test_a_row_that_a_sleeper_wrote_below_the_floor_goes() -> None:
 
 def test_without_a_purge_nothing_goes() -> None:
     assert loaded(RowKey(3, "open")).take_purged() == []
+
+
+def wire(**event: object) -> bytes:
+    return codec.to_msgpack(codec.from_json(json.dumps(event).encode()))
+
+
+FOREIGN: dict[str, tuple[bytes, bytes]] = {
+    "no key": (b"", b"x"),
+    "another key": (b"zzz", b"x"),
+    "a key cut short": (b"r|\0\0", b"x"),
+    "a session that is no text": (b"r|" + bytes(8) + b"|\xff", write_row(Row(0, b"x"))),
+    "an offset that no log has": (b"r|" + b"\xff" * 8 + b"|s", write_row(Row(0, b"x"))),
+    "a row that is no row": (write_key(RowKey(1, "s")), b"\xc1"),
+    "a row of other parts": (write_key(RowKey(1, "s")), b"\x93\xa1x\x01\x02"),
+    "a marker that is none": (write_key(MarkerKey("s")), b"\xff"),
+    "a marker of another session": (
+        write_key(MarkerKey("s")),
+        b'{"session_id": "t", "first": 0, "closed_at": 1}',
+    ),
+    "a floor of another size": (write_key(FloorKey(9)), b"9"),
+    "a floor above its purge": (write_key(FloorKey(9)), (10).to_bytes(8)),
+}
+
+
+@pytest.mark.parametrize(("key", "value"), FOREIGN.values(), ids=FOREIGN)
+def test_an_entry_that_no_processor_wrote_is_refused_and_changes_nothing(
+    key: bytes, value: bytes
+) -> None:
+    state = PartitionState(Rules())
+    with pytest.raises(ValueError, match=r"."):
+        state.load(key, value)
+    assert not any([state.rows, state.markers, state.floors, state.floor])
+
+
+def test_a_row_that_holds_no_event_counts_as_a_refused_event_of_its_session() -> None:
+    counts: Counter[str] = Counter()
+    state = PartitionState(Rules(), counts)
+    rows = [
+        wire(**TURN),
+        b"\xc1",
+        wire(**TURN | {"session_id": "another"}),
+        wire(type="dead_letter", code="oversize", detail="d"),
+    ]
+    for offset, value in enumerate(rows):
+        state.load(write_key(RowKey(offset, "s")), write_row(Row(0, value)))
+    session = state.live("s")
+    assert isinstance(session, OpenSession)
+    assert session.refused == 3
+    assert counts["unreadable_rows"] == 3
+
+
+def closed_state(counts: Counter[str]) -> PartitionState:
+    state = PartitionState(Rules(), counts)
+    turn = codec.from_msgpack(wire(**TURN))
+    ended = codec.from_msgpack(wire(type="session_ended", session_id="s", end_status="completed"))
+    state.apply(turn, 0, 0)  # type: ignore[arg-type]  # both are events
+    state.keep("s", 0, Row(0, wire(**TURN)))
+    reward = codec.from_msgpack(wire(type="reward", session_id="s", reward=1.0))
+    state.apply(ended, 1, 0)  # type: ignore[arg-type]
+    effects = state.apply(reward, 2, 0)  # type: ignore[arg-type]
+    assert effects.marker is not None
+    state.close(effects.marker, 0)
+    state.forget_row("s", 0)
+    return state
+
+
+def late_reward(state: PartitionState) -> list[str]:
+    """The codes of what is refused when one more reward comes."""
+    reward = codec.from_msgpack(wire(type="reward", session_id="s", reward=0.5))
+    effects = state.apply(reward, 9, 0)  # type: ignore[arg-type]
+    return [refusal.code for refusal in effects.refusals]
+
+
+def test_a_late_row_that_is_no_reward_is_left_out() -> None:
+    counts: Counter[str] = Counter()
+    state = closed_state(counts)
+    state.load(write_key(RowKey(3, "s")), write_row(Row(0, b"\xc1")))
+    state.load(write_key(RowKey(4, "s")), write_row(Row(0, wire(**TURN))))
+    assert late_reward(state) == []
+    assert counts["unreadable_rows"] == 1
+
+
+def test_a_marker_that_cannot_be_read_whole_still_closes_its_session() -> None:
+    counts: Counter[str] = Counter()
+    state = closed_state(counts)
+    whole = json.loads(write_marker(state.marker("s")))
+    assert late_reward(closed_state(Counter())) == []
+    key: Key = MarkerKey("s")
+    state.load(write_key(key), json.dumps(whole | {"samples": "none"}).encode())
+    assert late_reward(state) == ["late_reward"]
+    assert counts["unreadable_rows"] == 1

@@ -16,9 +16,11 @@ from streams.settings import Settings
 from tests.processor.busy_sessions import busy_log
 
 SETTINGS = Settings(idle_limit_s=40, reward_grace_s=15, hard_limit_s=90, marker_retention_s=30)
-OPENED = codec.to_msgpack(
-    codec.from_json(json.dumps({"type": "session_opened", "session_id": "s"}).encode())
-)
+
+
+def opened(session_id: str, logged_ms: int) -> Row:
+    event = {"type": "session_opened", "session_id": session_id}
+    return Row(logged_ms, codec.to_msgpack(codec.from_json(json.dumps(event).encode())))
 
 
 class CountingState(PartitionState):
@@ -83,7 +85,7 @@ def test_the_sessions_that_expire_are_those_of_a_look_at_all(seed: int) -> None:
 def test_a_sweep_looks_only_at_what_is_due() -> None:
     state = CountingState(Rules())
     for number in range(20_000):
-        state.keep(f"s{number}", number, Row(100_000 + number, OPENED))
+        state.keep(f"s{number}", number, opened(f"s{number}", 100_000 + number))
     assert expired_sessions(state, 100_000, 0, SETTINGS) == []
     state.looks = 0
     for now_ms in range(101_000, 111_000, 1_000):
@@ -97,7 +99,7 @@ def test_closed_sessions_leave_nothing_to_look_at() -> None:
     state = PartitionState(Rules())
     for number in range(20_000):
         session_id = f"s{number}"
-        state.keep(session_id, number, Row(0, OPENED))
+        state.keep(session_id, number, opened("open", 0))
         state.forget_row(session_id, number)
     assert len(state._open_rows) < 3_000
     assert not state.nearer_deadlines
@@ -108,7 +110,7 @@ def test_markers_are_due_for_a_purge_below_the_first_open_row() -> None:
     for offset in range(10):
         value = json.dumps({"session_id": f"s{offset}", "first": offset, "closed_at": offset})
         state.load(write_key(MarkerKey(f"s{offset}")), value.encode(), offset * 10_000)
-    state.keep("open", 4, Row(0, OPENED))
+    state.keep("open", 4, opened("open", 0))
     for now_ms, floor in ((35_000, 1), (59_000, 3), (1_000_000, 4)):
         purge = due_purge(state, now_ms, SETTINGS)
         assert purge is not None

@@ -56,6 +56,9 @@ ADVICE: dict[Code, str] = {
     "TURNSTREAM_HARD_LIMIT_S for the processor and replay it.",
     "oversize": "It is over a limit of the session or of the log: raise the limit, or make the "
     "event smaller; then replay it, if its session is still open.",
+    "wrong_partition": "Its producer spreads keys by another rule: set its partitioner to "
+    "murmur2_random (librdkafka's default is consistent_random), then replay the event: it goes "
+    "to the partition of its session.",
     "core_failure": "This is a defect of Turnstream: report it with this letter; after the repair "
     "a replay of the log gives the session its samples.",
 }

@@ -138,7 +138,8 @@ async def _compare(asked: Asked, rules: Rules, settings: Settings) -> int:
         if asked.file is not None:
             source = FileSource(asked.file)
         else:
-            source = LogSource(await stack.enter_async_context(open_log(other)), other)
+            log = await stack.enter_async_context(open_log(other))
+            source = LogSource(log, other, as_processor=True)
         target: Target = Stdout() if asked.to_stdout else Nowhere()
         if asked.name is not None:
             topic = named_topic(settings, asked.name)

@@ -23,8 +23,8 @@ from streams.cli.event_lines import EventLine, read_events
 from streams.cli.progress import Progress
 from streams.cli.snapshot import read_snapshot, snapshot_of
 from streams.log.interface import Entry, Log, Position
-from streams.processor.arrivals import read_event
-from streams.settings import Settings
+from streams.processor.arrivals import read_event, refuse_elsewhere
+from streams.settings import KAFKA, Settings
 
 _AHEAD_LINES = 256
 """Read and not yet handed over."""
@@ -86,10 +86,11 @@ class FileSource:
 class LogSource:
     """The turns of a log, as they stand when it is asked."""
 
-    def __init__(self, log: Log, settings: Settings) -> None:
-        """Nothing is read yet."""
+    def __init__(self, log: Log, settings: Settings, *, as_processor: bool = False) -> None:
+        """Nothing is read yet; `as_processor` refuses events that are on a wrong partition."""
         self._log = log
         self._settings = settings
+        self._as_processor = as_processor
 
     async def each(self, label: str, take: Take) -> None:
         """Every entry that is still there."""
@@ -98,11 +99,18 @@ class LogSource:
 
             async def take_all(entries: Sequence[Entry]) -> None:
                 for count, entry in enumerate(entries):
-                    await take(_of_entry(entry), progress)
+                    await take(self._arrived(entry), progress)
                     if count % _PAUSE_EVENTS == 0:
                         await asyncio.sleep(0)
 
             await read_snapshot(self._log, snapshot, self._settings, progress, take_all)
+
+    def _arrived(self, entry: Entry) -> Arrived:
+        event = read_event(entry.key, entry.value)
+        at, value = entry.position, entry.value or b""
+        if self._as_processor and self._settings.log == KAFKA:
+            event = refuse_elsewhere(event, at.partition, self._settings)
+        return Arrived(event, at.partition, at.offset, entry.timestamp_ms, at, value)
 
 
 class _File:
@@ -159,12 +167,6 @@ class _Pipe:
 
 def _of_line(line: EventLine) -> Arrived:
     return Arrived(line.event, 0, line.position, None, line.number, line.text)
-
-
-def _of_entry(entry: Entry) -> Arrived:
-    event = read_event(entry.key, entry.value)
-    at, value = entry.position, entry.value or b""
-    return Arrived(event, at.partition, at.offset, entry.timestamp_ms, at, value)
 
 
 def _own(file: BinaryIO) -> BinaryIO:

@@ -1,0 +1,119 @@
+"""What other producers write into our topics costs only what they wrote, on a real broker."""
+
+import asyncio
+import dataclasses
+
+import pytest
+
+from schemas.dead_letters import DeadLetter
+from schemas.samples import Sample, SessionClosed
+from streams.log.interface import Outgoing
+from streams.log.kafka import KafkaLog
+from streams.log.keys import event_key
+from streams.log.partitioner import partition_of
+from streams.processor.rows import MarkerKey, RowKey, write_key
+from streams.settings import Settings
+from tests.cli.stores import Json, example
+from tests.kafka.broker import Broker
+from tests.kafka.test_operator_commands import OnKafka, quick_settings
+from tests.kafka.test_processor import records, worker
+
+
+@pytest.fixture
+def quick(settings: Settings, broker: Broker) -> Settings:
+    return dataclasses.replace(quick_settings(broker), topic_prefix=settings.topic_prefix)
+
+
+@pytest.fixture
+def store(quick: Settings, tmp_path_factory: pytest.TempPathFactory) -> OnKafka:
+    return OnKafka(quick, tmp_path_factory.mktemp("foreign"))
+
+
+def feed_elsewhere(store: OnKafka, *events: Json) -> int:
+    """Publish events on a partition that is not theirs, and wait until they are processed."""
+    settings = store.settings
+    home = partition_of(event_key(events[0]["session_id"]), settings.partitions)
+    elsewhere = (home + 1) % settings.partitions
+
+    async def publish() -> None:
+        async with KafkaLog(settings) as log:
+            for event in events:
+                outgoing = dataclasses.replace(store.outgoing(event), partition=elsewhere)
+                await log.publish(outgoing)
+            await store.processed(log)
+
+    asyncio.run(publish())
+    return elsewhere
+
+
+def letters(settings: Settings, count: int) -> list[DeadLetter]:
+    found = asyncio.run(records(settings, settings.dead_letters_topic, count))
+    return [letter for letter in found if isinstance(letter, DeadLetter)]
+
+
+def test_an_event_on_a_wrong_partition_is_a_letter_and_comes_in_by_its_replay(
+    store: OnKafka,
+) -> None:
+    settings, events = store.settings, example("torn")
+    with worker(settings, store.folder / "worker.log"):
+        store.feed(*events[:2])
+        elsewhere = feed_elsewhere(store, events[2])
+        (letter,) = letters(settings, 1)
+        assert (letter.code, letter.session_id) == ("wrong_partition", "torn")
+        home = partition_of(b"torn", settings.partitions)
+        assert f"partition {elsewhere} of " in letter.detail
+        assert f"partition {home} of {settings.partitions} " in letter.detail
+        ran = store.run("dead-letters", "replay", "--code", "wrong_partition")
+        assert ran.code == 0, ran.err
+        assert f"replayed to {settings.turns_topic}/{home}/" in ran.out
+        store.feed(*events[3:])
+        outcomes = asyncio.run(records(settings, settings.samples_topic, 2))
+    closed = [record for record in outcomes if isinstance(record, SessionClosed)]
+    assert [(one.turns, one.end_status) for one in closed] == [(5, "completed")]
+    assert [record for record in outcomes if isinstance(record, Sample)]
+
+
+def test_a_session_wholly_on_a_wrong_partition_begins_nowhere(store: OnKafka) -> None:
+    settings, events = store.settings, example("stray")
+    with worker(settings, store.folder / "worker.log"):
+        feed_elsewhere(store, *events)
+        found = letters(settings, len(events))
+        assert [letter.code for letter in found] == ["wrong_partition"] * len(events)
+        assert store.ends(settings.samples_topic) == 0
+
+
+def test_a_log_from_before_goes_on_where_it_is(store: OnKafka) -> None:
+    settings = store.settings = dataclasses.replace(store.settings, foreign_partitions="accept")
+    with worker(settings, store.folder / "worker.log"):
+        feed_elsewhere(store, *example("stray"))
+        found = asyncio.run(records(settings, settings.samples_topic, 2))
+    assert [r.end_status for r in found if isinstance(r, SessionClosed)] == ["completed"]
+    assert store.ends(settings.dead_letters_topic) == 0
+
+
+def test_foreign_entries_of_the_changelog_end_no_worker(store: OnKafka) -> None:
+    settings, events = store.settings, example("kept")
+    said = store.folder / "worker.log"
+    with worker(settings, said):
+        store.feed(*events[:3])
+
+    async def spoil() -> None:
+        home = partition_of(b"kept", settings.partitions)
+        entries = [
+            (b"zzz", b"junk"),
+            (b"", b"no key"),
+            (write_key(RowKey(1, "other")), b"\xc1"),
+            (write_key(MarkerKey("other")), b"junk"),
+        ]
+        async with KafkaLog(settings) as log:
+            for key, value in entries:
+                topic = settings.changelog_topic
+                await log.publish(Outgoing(topic=topic, key=key, value=value, partition=home))
+
+    asyncio.run(spoil())
+    with worker(settings, said):
+        store.feed(*events[3:])
+        found = asyncio.run(records(settings, settings.samples_topic, 2))
+    assert [r.turns for r in found if isinstance(r, SessionClosed)] == [5]
+    (line,) = [line for line in said.read_text().splitlines() if "no processor wrote" in line]
+    assert "skipped 4 entries of the table's changelog" in line
