@@ -169,6 +169,9 @@ class SessionClosed(Identified, frozen=True, kw_only=True, tag="session_closed")
     lost: Count = 0
     """Turns that were said not to have been delivered and that the log never had."""
     implied_end: bool = False
+    ledger_omitted: Count = 0
+    """So many turns have no row in `ledger`, which would not fit; none of them trained, and their
+    tokens are in `generated`."""
 
 
 SAMPLE_TYPES: tuple[type[Record], ...] = (Sample, SampleRevised, SessionClosed)

@@ -6,22 +6,27 @@ Invariant: the revision at a position is the fold of the marker and the late rew
 position, so a replayed reward gives the same revision again, byte for byte.
 """
 
+from schemas import codec
 from schemas.events import Event, Reward, Turn
+from schemas.record import json_text
 from schemas.samples import SampleRevised
 from streams.core.effects import EVENT_ROW, NOTHING, Effects
+from streams.core.limits import DEFAULT_LIMITS, Limits
 from streams.core.rewards import RewardBook, share
 from streams.core.state import ClosedSession
 from streams.errors import BadEvent
 
 
-def apply_late(state: ClosedSession, event: Event, position: int) -> tuple[ClosedSession, Effects]:
+def apply_late(
+    state: ClosedSession, event: Event, position: int, limits: Limits = DEFAULT_LIMITS
+) -> tuple[ClosedSession, Effects]:
     """What an event does to a closed session."""
     marker = state.marker
     if position <= marker.closed_at:
         return state, NOTHING
     try:
         if isinstance(event, Reward):
-            return _reward(state, event, position)
+            return _reward(state, event, position, limits)
         if isinstance(event, Turn) and event.turn_id not in state.turn_ids:
             raise BadEvent("late_turn", "the session is closed; the turn cannot train")
     except BadEvent as error:
@@ -35,7 +40,9 @@ def apply_late(state: ClosedSession, event: Event, position: int) -> tuple[Close
     return state, Effects(ignored=True)
 
 
-def _reward(state: ClosedSession, event: Reward, position: int) -> tuple[ClosedSession, Effects]:
+def _reward(
+    state: ClosedSession, event: Reward, position: int, limits: Limits
+) -> tuple[ClosedSession, Effects]:
     marker = state.marker
     book = _book_before(state, position)
     if event.reward_id in book.seen:
@@ -54,6 +61,10 @@ def _reward(state: ClosedSession, event: Reward, position: int) -> tuple[ClosedS
         return state, Effects(ignored=True)
     if event.reward_invalid:
         raise BadEvent("invalid_field", "a late reward that is not a finite number")
+    again = any(at == position for at, _ in state.late)
+    if not again:
+        _check_budgets(state, event, len(revised), limits)
+    book = book.copy()
     book.add(event)
     value = share(book.value, len(marker.samples), marker.reward_share)
     revisions = tuple(
@@ -68,9 +79,49 @@ def _reward(state: ClosedSession, event: Reward, position: int) -> tuple[ClosedS
         )
         for sample_id, turns in revised
     )
+    if not again:
+        size = _checked_size(state, revisions, limits)
+        if position > state.newest:
+            state.revised_bytes += size
     if position > state.newest:
         state.late.append((position, event))
+        state.rewards = book
     return state, Effects(row=EVENT_ROW, revisions=revisions)
+
+
+def _check_budgets(state: ClosedSession, event: Reward, revised: int, limits: Limits) -> None:
+    """Before anything is made of it: rewards and the bytes that each revision repeats."""
+    if len(state.late) >= limits.late_rewards:
+        detail = f"the session has {len(state.late)} late rewards, its budget is "
+        detail += f"{limits.late_rewards}"
+        raise BadEvent("oversize", detail)
+    payload = len(bytes(json_text(event.reward))) if isinstance(event.reward, dict) else 0
+    if payload > limits.metadata_bytes:
+        detail = f"the reward's payload is over the limit of {limits.metadata_bytes} bytes"
+        raise BadEvent("oversize", detail)
+    _check_total(state, payload * revised, limits)
+
+
+def _checked_size(
+    state: ClosedSession, revisions: tuple[SampleRevised, ...], limits: Limits
+) -> int:
+    total = 0
+    for revision in revisions:
+        size = len(codec.to_msgpack(revision))
+        if size > limits.record_bytes:
+            detail = f"a revision of {size} bytes is over the limit of {limits.record_bytes}"
+            raise BadEvent("oversize", detail)
+        total += size
+        _check_total(state, total, limits)
+    return total
+
+
+def _check_total(state: ClosedSession, size: int, limits: Limits) -> None:
+    total = state.revised_bytes + size
+    if total > limits.sample_bytes_total:
+        detail = f"the session's revisions would take {total} bytes, the limit is "
+        detail += f"{limits.sample_bytes_total}"
+        raise BadEvent("oversize", detail)
 
 
 def _book_before(state: ClosedSession, position: int) -> RewardBook:

@@ -6,16 +6,20 @@ no sample; samples too large for the log are left out *before* the reward is sha
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from hashlib import blake2b
 from typing import Any, Literal
 
+import msgpack
 import msgspec
 import numpy as np
 
+from schemas import codec
 from schemas.events import EndReason, EndStatus
 from schemas.record import NOT_GIVEN
 from schemas.samples import LedgerRow, Sample, SessionClosed
 from schemas.traces import Trace
 from streams.core.assembly import Planned, Samples, own_fields, sample_id
+from streams.core.limits import Limits
 from streams.core.linearize import Segment, leave_out, linearize
 from streams.core.rewards import share
 from streams.core.sample_size import SampleSizes, number_bytes
@@ -23,9 +27,9 @@ from streams.core.state import Marker, OpenSession, Rules
 from streams.core.tracing import leaves_trace, trace_of
 from streams.errors import BadEvent
 
-_LEDGER_ROW_BYTES = 150
-_SAMPLE_ID_BYTES = 34
 _REASON_CHARS_MAX = 20_000
+_FAILURE_CHARS_MAX = 1_000
+_DIGEST_BYTES = 16
 _OVERSIZE_TOLD_MAX = 10
 _SAMPLE_ID_CHARS = 32
 _NO_IDS = np.empty(0, np.int32)
@@ -58,21 +62,25 @@ def close(
     ended = session.ended
     status: EndStatus = ended.end_status if ended is not None else unended_status
     session.rewards.fall_back_to(rules.default_reward)
-    gaps = session.numbering.missing(ended.turns if ended is not None else None)
+    # Behind the budget of events nothing was counted, so nothing is missing there.
+    named = ended.turns if ended is not None and not session.full else None
+    gaps = session.numbering.missing(named)
     withheld = withheld_reason(session, status, gaps)
     segments, fates = linearize(session.tree, withheld, _prefix(session, gaps))
     samples, refusals = _samples(session, segments, status)
     ledger = [fate.row() for fate in fates]
+    ledger += session.refused_turns.ledger(withheld)
     outcome = SessionClosed(
         session_id=session.session_id,
         **session.identity,
         sample_ids=[sample.sample_id for sample in samples.planned],
         end_status=status,
         policy=session.policy.label,
-        turns=len(session.tree.turns),
-        generated=sum(row.generated for row in ledger),
+        turns=len(session.tree.turns) + len(session.refused_turns),
+        generated=sum(row.generated for row in ledger) + session.refused_turns.unnamed_generated,
         trained=sum(row.trained for row in ledger),
         ledger=ledger,
+        ledger_omitted=session.refused_turns.unnamed,
         withheld=withheld,
         reason=ended.reason if ended is not None else None,
         finish_reason=ended.finish_reason if ended is not None else None,
@@ -87,19 +95,26 @@ def close(
         ignored=session.ignored,
         refused=session.refused,
         gaps=gaps,
-        lost=len(session.undelivered - session.tree.turns.keys()),
+        lost=len(
+            session.undelivered - session.tree.turns.keys() - session.refused_turns.named.keys()
+        ),
         implied_end=implied,
     )
-    outcome, left_out = _fitting_outcome(outcome, session.limits.sample_bytes)
+    limit = min(session.limits.sample_bytes, rules.limits.record_bytes)
+    outcome, left_out = _fitting_outcome(outcome, limit)
     refusals += left_out
+    marker = _marker(session, samples, position)
+    if (failure := _too_large(outcome, marker, rules.limits.record_bytes)) is not None:
+        return close_with_totals(outcome, marker, failure, refusals)
     trace = None
     if leaves_trace(outcome, rules.trace_share):
         trace = trace_of(session, outcome, samples)
-    marker = _marker(session, samples, position)
     return Close(samples, outcome, marker, tuple(refusals), trace)
 
 
-def close_after_failure(session: OpenSession, *, position: int, failure: str) -> Close:
+def close_after_failure(
+    session: OpenSession, *, position: int, failure: str, limits: Limits
+) -> Close:
     """The outcome of a session whose events this code cannot handle: no sample, status error."""
     rows = [
         LedgerRow(
@@ -111,20 +126,20 @@ def close_after_failure(session: OpenSession, *, position: int, failure: str) ->
         )
         for turn in session.tree.turns.values()
     ]
+    rows += session.refused_turns.ledger("status")
     outcome = SessionClosed(
         session_id=session.session_id,
         **session.identity,
         sample_ids=[],
         end_status="error",
         policy=session.policy.label,
-        turns=len(rows),
-        generated=sum(row.generated for row in rows),
+        turns=len(rows) + session.refused_turns.unnamed,
+        generated=sum(row.generated for row in rows) + session.refused_turns.unnamed_generated,
         trained=0,
         ledger=rows,
+        ledger_omitted=session.refused_turns.unnamed,
         withheld="core_failure",
-        reason=EndReason(
-            stage="processor", category="core_failure", message=failure, retryable=False
-        ),
+        reason=_core_failure(failure),
         accepted=session.ended is None or session.ended.accepted,
         will_retry=session.ended is not None and session.ended.will_retry,
         reward=session.rewards.value,
@@ -135,8 +150,68 @@ def close_after_failure(session: OpenSession, *, position: int, failure: str) ->
         ignored=session.ignored,
         refused=session.refused,
     )
-    outcome, left_out = _fitting_outcome(outcome, session.limits.sample_bytes)
-    return Close(Samples(), outcome, _marker(session, Samples(), position), tuple(left_out))
+    limit = min(session.limits.sample_bytes, limits.record_bytes)
+    outcome, left_out = _fitting_outcome(outcome, limit)
+    marker = _marker(session, Samples(), position)
+    if (too_large := _too_large(outcome, marker, limits.record_bytes)) is not None:
+        return close_with_totals(outcome, marker, f"{failure}; {too_large}", left_out)
+    return Close(Samples(), outcome, marker, tuple(left_out))
+
+
+def close_with_totals(
+    outcome: SessionClosed, marker: Marker, failure: str, refusals: Sequence[BadEvent] = ()
+) -> Close:
+    """The close in place of one whose records the log does not take: totals only.
+
+    Both records then have no list and no text of the session's own but names of bounded length.
+    """
+    totals = msgspec.structs.replace(
+        outcome,
+        sample_ids=[],
+        end_status="error",
+        trained=0,
+        ledger=[],
+        ledger_omitted=outcome.turns,
+        withheld="core_failure",
+        reason=_core_failure(failure),
+        finish_reason=None,
+        reward_payload=NOT_GIVEN,
+        metadata=NOT_GIVEN,
+        final_message=NOT_GIVEN,
+    )
+    refusal = BadEvent("core_failure", failure, session_id=outcome.session_id)
+    return Close(Samples(), totals, _totals_marker(marker), (*refusals, refusal))
+
+
+def _totals_marker(marker: Marker) -> Marker:
+    turn_ids = [turn_id for _, turns in marker.samples for turn_id in turns] + marker.other_turns
+    digest = blake2b(msgpack.packb(turn_ids), digest_size=_DIGEST_BYTES).hexdigest()
+    rewards = msgspec.structs.replace(
+        marker.rewards, payload=NOT_GIVEN, of_turns={}, judged_turns=set(), seen=set()
+    )
+    return msgspec.structs.replace(
+        marker, samples=[], other_turns=[], rewards=rewards, turns_digest=digest
+    )
+
+
+def _too_large(outcome: SessionClosed, marker: Marker, limit: int) -> str | None:
+    """What of the two the log would not take, if either."""
+    for name, size in (
+        ("outcome", len(codec.to_msgpack(outcome))),
+        ("marker", len(msgspec.json.encode(marker))),
+    ):
+        if size > limit:
+            return f"the session's {name} has {size} bytes, the limit is {limit}"
+    return None
+
+
+def _core_failure(failure: str) -> EndReason:
+    return EndReason(
+        stage="processor",
+        category="core_failure",
+        message=failure[:_FAILURE_CHARS_MAX],
+        retryable=False,
+    )
 
 
 def withheld_reason(session: OpenSession, status: EndStatus, gaps: int) -> Withheld | None:
@@ -289,13 +364,10 @@ def _fitting_outcome(outcome: SessionClosed, limit: int) -> tuple[SessionClosed,
     parts = ("final_message", "metadata", "reward_payload")
     sizes = {name: len(bytes(getattr(outcome, name))) for name in parts}
     outcome = _with_short_reasons(outcome)
-    turns = sum(len(row.turn_id) + _LEDGER_ROW_BYTES for row in outcome.ledger)
-    left = turns + _SAMPLE_ID_BYTES * len(outcome.sample_ids) + sum(sizes.values())
     refusals: list[BadEvent] = []
     for name, size in sorted(sizes.items(), key=lambda part: -part[1]):
-        if left <= limit or not size:
+        if not size or len(codec.to_msgpack(outcome)) <= limit:
             break
-        left -= size
         outcome = msgspec.structs.replace(outcome, **{name: NOT_GIVEN})
         detail = f"`{name}`, {size} bytes, is left out of an outcome over the limit of {limit}"
         refusals.append(BadEvent("oversize", detail, session_id=outcome.session_id))
@@ -327,7 +399,11 @@ def _marker(session: OpenSession, samples: Samples, position: int) -> Marker:
         first=session.first,
         closed_at=position,
         samples=turns,
-        other_turns=[turn_id for turn_id in session.tree.turns if turn_id not in in_samples],
+        other_turns=[
+            turn_id
+            for turn_id in (*session.tree.turns, *session.refused_turns.named)
+            if turn_id not in in_samples
+        ],
         reward_share=session.policy.reward_share,
         rewards=session.rewards,
     )

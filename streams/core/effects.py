@@ -13,6 +13,7 @@ from schemas.samples import SampleRevised, SessionClosed
 from schemas.traces import Trace
 from streams.core.assembly import Samples
 from streams.core.closing import Close
+from streams.core.refused_turns import RefusedTurn
 from streams.core.state import Marker
 from streams.errors import BadEvent
 
@@ -28,6 +29,8 @@ class Effects:
 
     row: str | None = None
     """`EVENT_ROW`, or a code to keep in the event's place, or nothing to keep."""
+    refused_turn: RefusedTurn | None = None
+    """What to keep beside the code of a turn over a budget."""
     refusals: tuple[BadEvent, ...] = ()
     samples: Samples = field(default_factory=Samples)
     """Of a session that closed: built one by one, as they are gone through, and never kept."""

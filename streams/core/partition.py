@@ -10,7 +10,7 @@ from schemas.bad_record import BadRecord
 from schemas.events import Event, Purge
 from streams.core.effects import NOTHING, Effects
 from streams.core.policy import PROFILES, Policy
-from streams.core.session import apply, count, finish
+from streams.core.session import apply, finish, refuse
 from streams.core.state import ClosedSession, OpenSession, Rules
 from streams.errors import BadEvent
 
@@ -50,14 +50,7 @@ class Partition:
 
     def refuse(self, error: BadRecord, position: int) -> Effects:
         """Count an event that could not even be read, if its session is known and open."""
-        refusal = BadEvent(
-            error.code, error.detail, session_id=error.session_id, turn_id=error.turn_id
-        )
-        state = self.sessions.get(error.session_id or "")
-        if not isinstance(state, OpenSession) or position <= state.newest:
-            return Effects(refusals=(refusal,))
-        count(state, error.code, position)
-        return Effects(row=error.code, refusals=(refusal,))
+        return refuse(self.sessions.get(error.session_id or ""), error, position)
 
     def finish(self) -> Iterator[Effects]:
         """Close what is still open, in the order the sessions began."""

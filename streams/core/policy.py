@@ -76,6 +76,8 @@ PROFILES: dict[str, Policy] = {
     ),
 }
 DEFAULT_PROFILE = "seed"
+_NAME_CHARS_MAX = 200
+"""Of a profile of one's own: samples and outcomes carry it."""
 
 
 def policy_from(given: str | Mapping[str, Any]) -> Policy:
@@ -105,6 +107,9 @@ def _profile(name: Any) -> Policy:
 def _own_name(name: Any) -> str:
     if not isinstance(name, str) or not name.isidentifier() or name in PROFILES:
         detail = f"a profile of your own needs a name of letters that is not taken: {name!r:.80}"
+        raise BadPolicy(detail)
+    if len(name) > _NAME_CHARS_MAX:
+        detail = f"the name of a profile has {len(name)} letters of at most {_NAME_CHARS_MAX}"
         raise BadPolicy(detail)
     return name
 

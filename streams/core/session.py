@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterable
 from operator import attrgetter
 from typing import Any, NamedTuple
 
+from schemas.bad_record import BadRecord
 from schemas.events import (
     Event,
     Reward,
@@ -29,9 +30,19 @@ from schemas.events import (
 from schemas.record import IDENTITY_FIELDS, json_text
 from streams.core.after_close import apply_late
 from streams.core.closing import close, close_after_failure
-from streams.core.effects import DUPLICATE, IGNORED, KEPT, NOTHING, Effects, closed_with
+from streams.core.effects import DUPLICATE, EVENT_ROW, IGNORED, KEPT, NOTHING, Effects, closed_with
 from streams.core.limits import Limits, limits_from
 from streams.core.policy import Policy, policy_from
+from streams.core.record_budget import (
+    RecordBytes,
+    check_turn,
+    fits,
+    of_refused_turn,
+    of_reward_id,
+    of_turn,
+    of_turn_reward,
+)
+from streams.core.refused_turns import RefusedTurn
 from streams.core.state import ClosedSession, OpenSession, Rules, State
 from streams.core.tree import Tree
 from streams.core.twins import check_twin
@@ -47,6 +58,8 @@ class Row(NamedTuple):
     position: int
     event: Event | None
     code: str | None = None
+    refused_turn: RefusedTurn | None = None
+    """Beside the code of a turn over a budget."""
 
 
 def apply(
@@ -54,10 +67,10 @@ def apply(
 ) -> tuple[State, Effects]:
     """The next state and what follows from the event. An open state given is used up."""
     if isinstance(state, ClosedSession):
-        return apply_late(state, event, position)
-    if state is not None and position <= state.newest:
-        return state, NOTHING
+        return apply_late(state, event, position, rules.limits)
     session = state
+    if session is not None and (passed := _passed_over(session, event, position)) is not None:
+        return session, passed
     try:
         if session is None:
             session = _begin(event, position, rules)
@@ -67,17 +80,22 @@ def apply(
     except BadEvent as error:
         error.session_id = getattr(event, "session_id", None)
         error.turn_id = getattr(event, "turn_id", None)
-        if state is not None:
-            count(state, error.code, position)
-        row = error.code if state is not None else None
-        return state, Effects(row=row, refusals=(error,))
+        if state is None:
+            return None, Effects(refusals=(error,))
+        refused = None
+        if isinstance(event, Turn) and error.code == "oversize":
+            refused = RefusedTurn.of(event)
+        count(state, error.code, position, refused)
+        return state, Effects(row=error.code, refused_turn=refused, refusals=(error,))
     except Exception as error:  # a defect of ours must cost this session, never the worker
         session = session or _empty(event, position, rules)
-        effects = _failure(session, position, error, getattr(event, "turn_id", None))
+        effects = _failure(session, position, error, rules, getattr(event, "turn_id", None))
     if effects.marker is not None:
         return ClosedSession.of(effects.marker), effects
     if effects.row is not None:
         session.newest = position
+    if effects.row == EVENT_ROW:
+        session.rows += 1
     return session, effects
 
 
@@ -88,18 +106,35 @@ def restore(rows: Iterable[Row], rules: Rules) -> State:
         if row.event is not None:
             state, _ = apply(state, row.event, row.position, rules)
         elif isinstance(state, OpenSession) and row.code is not None:
-            count(state, row.code, row.position)
+            count(state, row.code, row.position, row.refused_turn)
+        if isinstance(state, OpenSession):
+            # Rows of before there was a budget may be over it; they are rows all the same.
+            state.newest = max(state.newest, row.position)
     return state
 
 
-def count(session: OpenSession, code: str, position: int) -> None:
-    """An event that changes nothing but its count."""
+def refuse(state: State, error: BadRecord, position: int) -> Effects:
+    """An event that could not even be read: counted, if its session is known and open."""
+    refusal = BadEvent(error.code, error.detail, session_id=error.session_id, turn_id=error.turn_id)
+    if not isinstance(state, OpenSession) or position <= state.newest or state.full:
+        return Effects(refusals=(refusal,))
+    count(state, error.code, position)
+    return Effects(row=error.code, refusals=(refusal,))
+
+
+def count(
+    session: OpenSession, code: str, position: int, refused: RefusedTurn | None = None
+) -> None:
+    """An event that changes nothing but its count; a turn over a budget also fills its number."""
     if code == DUPLICATE:
         session.duplicates += 1
     elif code == IGNORED:
         session.ignored += 1
     else:
         session.refused += 1
+    if refused is not None:
+        _refuse_turn(session, refused)
+    session.rows += 1
     session.newest = position
 
 
@@ -114,7 +149,7 @@ def finish(session: OpenSession, rules: Rules) -> Effects:
             implied=session.ended is None,
         )
     except Exception as error:  # as in `apply`
-        return _failure(session, session.newest, error)
+        return _failure(session, session.newest, error, rules)
     return closed_with(closing)
 
 
@@ -155,23 +190,24 @@ def _turn(session: OpenSession, event: Turn, position: int, _: Rules) -> Effects
     if known is not None:
         check_twin(session.tree, known, event)
         return _counted(session, DUPLICATE, position)
+    if event.turn_id in session.refused_turns.named:
+        return _counted(session, DUPLICATE, position)
     if session.ended is not None:
         raise BadEvent("late_turn", "the session has ended; the turn cannot train")
     identity = _merged_identity(session, event)
     _check_payload(event.reward, session.limits)
+    session.refused_turns.check_base(event, base_known=event.base_turn_id in session.tree.turns)
+    records = session.records.plus(of_turn(event.turn_id))
+    check_turn(records, session.limits.record_bytes)
+    reward = _reward_of(event)
+    if reward is not None:
+        records = _with_reward(session, reward, records)
     recorded = session.tree.add(event)
-    session.identity = identity
+    session.identity, session.records = identity, records
     session.numbering.add(event.source, event.seq)
     recorded.undelivered = recorded.undelivered or event.turn_id in session.undelivered
-    if event.reward is not None or event.reward_invalid:
-        session.rewards.add(
-            Reward(
-                session_id=session.session_id,
-                turn_id=event.turn_id,
-                reward=event.reward,
-                origin=event.reward_origin,
-            )
-        )
+    if reward is not None:
+        session.rewards.add(reward)
     return KEPT
 
 
@@ -179,6 +215,7 @@ def _reward(session: OpenSession, event: Reward, position: int, rules: Rules) ->
     if event.reward_id in session.rewards.seen:
         return _counted(session, DUPLICATE, position)
     _check_payload(event.reward, session.limits)
+    session.records = _with_reward(session, event, session.records)
     session.rewards.add(event)
     if session.ended is not None and event.turn_id is None and event.final:
         return _closed(session, position, rules)
@@ -260,17 +297,77 @@ def _closed(session: OpenSession, position: int, rules: Rules) -> Effects:
     return closed_with(closing)
 
 
+def _passed_over(session: OpenSession, event: Event, position: int) -> Effects | None:
+    """What a replay leads to, or an event behind the budget of events: nothing that is kept."""
+    if position <= session.newest:
+        return NOTHING
+    if not session.full or _may_close(session, event):
+        return None
+    detail = f"the session has {session.rows} events, its budget is {session.limits.events}; end it"
+    turn_id = getattr(event, "turn_id", None)
+    refusal = BadEvent("oversize", detail, session_id=session.session_id, turn_id=turn_id)
+    return Effects(refusals=(refusal,))
+
+
+def _may_close(session: OpenSession, event: Event) -> bool:
+    if isinstance(event, Reward):
+        return session.ended is not None and event.final and event.turn_id is None
+    return isinstance(event, SessionEnded | SessionExpired)
+
+
+def _refuse_turn(session: OpenSession, refused: RefusedTurn) -> None:
+    session.numbering.add(refused.source, refused.seq)
+    records = session.records.plus(of_refused_turn(refused.turn_id))
+    named = fits(records, session.limits.record_bytes)
+    if named:
+        session.records = records
+    session.refused_turns.add(refused, named=named)
+
+
+def _reward_of(turn: Turn) -> Reward | None:
+    if turn.reward is None and not turn.reward_invalid:
+        return None
+    return Reward(
+        session_id=turn.session_id,
+        turn_id=turn.turn_id,
+        reward=turn.reward,
+        origin=turn.reward_origin,
+    )
+
+
+def _with_reward(session: OpenSession, reward: Reward, records: RecordBytes) -> RecordBytes:
+    """What the records take with one more reward; `oversize` if that is over a budget."""
+    book, limits = session.rewards, session.limits
+    total = len(book.seen) + len(book.of_turns)
+    if reward.reward_id is not None:
+        total, records = total + 1, records.plus(of_reward_id(reward.reward_id))
+    if reward.turn_id is not None and reward.turn_id not in book.of_turns:
+        total, records = total + 1, records.plus(of_turn_reward(reward.turn_id))
+    if total > limits.rewards:
+        detail = f"the session would have {total} rewards, its budget is {limits.rewards}"
+        raise BadEvent("oversize", detail)
+    if not fits(records, limits.record_bytes):
+        detail = f"what is remembered of the session would take up to {records.marker} bytes; "
+        detail += f"a record of {limits.record_bytes} has no room for more rewards"
+        raise BadEvent("oversize", detail)
+    return records
+
+
 def _counted(session: OpenSession, code: str, position: int) -> Effects:
     count(session, code, position)
     return Effects(row=code, ignored=True)
 
 
 def _failure(
-    session: OpenSession, position: int, error: Exception, turn_id: str | None = None
+    session: OpenSession,
+    position: int,
+    error: Exception,
+    rules: Rules,
+    turn_id: str | None = None,
 ) -> Effects:
     failure = f"{type(error).__name__}: {error}"[:1000]
     refusal = BadEvent("core_failure", failure, session_id=session.session_id, turn_id=turn_id)
-    closing = close_after_failure(session, position=position, failure=failure)
+    closing = close_after_failure(session, position=position, failure=failure, limits=rules.limits)
     return closed_with(closing, refusal)
 
 

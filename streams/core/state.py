@@ -15,6 +15,8 @@ from schemas.record import NOT_GIVEN
 from streams.core.gaps import Numbering
 from streams.core.limits import DEFAULT_LIMITS, Limits
 from streams.core.policy import PROFILES, Policy
+from streams.core.record_budget import NO_BYTES, RecordBytes
+from streams.core.refused_turns import RefusedTurns
 from streams.core.rewards import RewardBook
 from streams.core.tree import Tree
 
@@ -64,12 +66,23 @@ class OpenSession:
     """Set while the session is sealed and waits for its reward."""
     undelivered: set[str] = field(default_factory=set)
     """Turns reported undelivered before they arrived."""
+    refused_turns: RefusedTurns = field(default_factory=RefusedTurns)
+    """Turns over a budget."""
+    records: RecordBytes = NO_BYTES
+    """What its outcome and marker take at most."""
+    rows: int = 0
+    """Events that left one."""
     duplicates: int = 0
     ignored: int = 0
     refused: int = 0
 
+    @property
+    def full(self) -> bool:
+        """Whether it has used up its budget of events."""
+        return self.rows >= self.limits.events
 
-class Marker(msgspec.Struct, frozen=True, kw_only=True):
+
+class Marker(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What is kept of a session that gave its outcome; written once, at the close."""
 
     session_id: str
@@ -85,6 +98,8 @@ class Marker(msgspec.Struct, frozen=True, kw_only=True):
     """Turns in no sample; one that comes again is no news either."""
     reward_share: str
     rewards: RewardBook
+    turns_digest: str | None = None
+    """In place of turn ids that no record holds: hex blake2b-16 over their MessagePack list."""
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
@@ -97,6 +112,8 @@ class ClosedSession:
     """Position and event, in order; kept as rows beside the marker."""
     rewards: RewardBook
     """The marker's book with every late reward folded in."""
+    revised_bytes: int = 0
+    """Of the revisions that the late rewards led to."""
 
     @classmethod
     def of(cls, marker: Marker) -> "ClosedSession":

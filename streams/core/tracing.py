@@ -86,6 +86,7 @@ def _turns(
     turns = session.tree.turns.values()
     raw = sum(len(turn.event.raw_prompt or "") for turn in turns if turn.above is None)
     fit = raw * _CHAR_BYTES_MAX <= room
+    # The ledger goes on with turns that were refused; they have no node.
     return [
         TraceTurn(
             turn_id=turn.event.turn_id,
@@ -105,7 +106,7 @@ def _turns(
             finished_ms=turn.event.finished_ms,
             raw_prompt=turn.event.raw_prompt if fit and turn.above is None else None,
         )
-        for turn, row in zip(turns, outcome.ledger, strict=True)
+        for turn, row in zip(turns, outcome.ledger, strict=False)
     ]
 
 

@@ -17,6 +17,7 @@ the tree as it was. Nothing recurses.
 
 from collections import deque
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import Any
 
 import msgspec
@@ -39,6 +40,15 @@ from streams.core.recorded import Node, RecordedTurn, without_prompt
 from streams.core.routing import Place, route
 from streams.errors import BadEvent
 
+_RUN_BYTES = 128
+"""In memory: a tuple and its numbers."""
+_CHAR_BYTES = 4
+"""In memory, of a text that is not ASCII."""
+_texts_of = attrgetter(
+    *("raw_prompt", "finish_reason", "agent_id", "model", "weight_label", "tools_digest"),
+    "fingerprint",
+)
+
 
 @dataclass(slots=True, eq=False)
 class Tree:
@@ -51,6 +61,9 @@ class Tree:
     """By turn id, in order of arrival; demoted turns stay: others may be based on them."""
     parts: int = 0
     """How many of them are what a client kept of another: no calls of the model."""
+    joins: int = 0
+    channels: set[str] = field(default_factory=set)
+    """Names of all channels."""
     nodes: int = 0
     tokens: int = 0
     bytes: int = 0
@@ -59,6 +72,7 @@ class Tree:
         """Attach a turn; `BadEvent` if it cannot be true, and then nothing has changed."""
         identity = self.policy.identity
         base = self.base_of(turn)
+        self._check_lists(turn)
         if len(turn.prompt_messages) > self.limits.nodes:
             self._check_budget(len(turn.prompt_messages), 0, 0)
         new = [read_message(text, identity) for text in turn.prompt_messages]
@@ -107,6 +121,8 @@ class Tree:
             above.extended = True
         self.turns[turn.turn_id] = recorded
         self.parts += turn.part_of is not None
+        self.joins += len(turn.continued_at or ())
+        self.channels.update(turn.channels or ())
         self.nodes += len(place.rest) + 1
         self.tokens += added
         self.bytes += size
@@ -142,20 +158,24 @@ class Tree:
             raise BadEvent("invalid_field", detail)
         return base
 
+    def _check_lists(self, turn: Turn) -> None:
+        part = turn.part_of is not None
+        self._check("turns", len(self.turns) - self.parts + (not part))
+        self._check("parts", self.parts + part)
+        if turn.continued_at:
+            self._check("joins", self.joins + len(turn.continued_at))
+        if turn.channels:
+            self._check("channels", len(self.channels.union(turn.channels)))
+
     def _check_budget(self, nodes: int, tokens: int, size: int) -> None:
-        turns, limits = len(self.turns) - self.parts + 1, self.limits
-        nodes, tokens, size = self.nodes + nodes, self.tokens + tokens, self.bytes + size
-        if (
-            turns > limits.turns
-            or nodes > limits.nodes
-            or tokens > limits.tokens
-            or size > limits.bytes
-        ):
-            detail = (
-                f"the session would hold {turns} turns, {nodes} nodes, {tokens} tokens and {size} "
-                f"bytes; its budget is {limits.turns}, {limits.nodes}, {limits.tokens} and "
-                f"{limits.bytes}"
-            )
+        self._check("nodes", self.nodes + nodes)
+        self._check("tokens", self.tokens + tokens)
+        self._check("bytes", self.bytes + size)
+
+    def _check(self, budget: str, wanted: int) -> None:
+        most = getattr(self.limits, budget)
+        if wanted > most:
+            detail = f"the session would hold {wanted} {budget}, its budget is {most}"
             raise BadEvent("oversize", detail)
 
     def _note_leaf(self, leaf: Node, turn: RecordedTurn) -> None:
@@ -284,11 +304,14 @@ def _stored_bytes(turn: Turn, place: Place, response: Message | None) -> int:
         size += len(message.text)
     if turn.logprobs is not None:
         size += turn.logprobs.nbytes
-    if turn.raw_prompt is not None:
-        size += len(turn.raw_prompt)
+    for text in _texts_of(turn):
+        if text is not None:
+            size += len(text) if text.isascii() else _CHAR_BYTES * len(text)
     if turn.tools:
         size += len(bytes(turn.tools))
-    size += 32 * (len(turn.untrained_runs or ()) + len(turn.weight_versions or ()))
+    size += _RUN_BYTES * (len(turn.untrained_runs or ()) + len(turn.weight_versions or ()))
+    for _, _, reason in turn.untrained_runs or ():
+        size += _CHAR_BYTES * len(reason)
     for channel in (turn.channels or {}).values():
         size += len(channel.data or b"")
     return size

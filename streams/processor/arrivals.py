@@ -71,7 +71,7 @@ def row_of(effects: Effects, logged_ms: int, value: bytes) -> Row | None:
         return None
     if effects.row == EVENT_ROW:
         return Row(logged_ms, value)
-    return Row(logged_ms, None, effects.row)
+    return Row(logged_ms, None, effects.row, effects.refused_turn)
 
 
 def refuse_elsewhere(

@@ -23,9 +23,8 @@ from schemas.events import Event, Purge, Reward
 from streams.core.effects import NOTHING, Effects
 from streams.core.rewards import RewardBook
 from streams.core.session import Row as CoreRow
-from streams.core.session import apply, count, restore
+from streams.core.session import apply, refuse, restore
 from streams.core.state import ClosedSession, Marker, OpenSession, Rules, State
-from streams.errors import BadEvent
 from streams.processor.earliest import Earliest
 from streams.processor.rows import (
     FloorKey,
@@ -313,13 +312,7 @@ class PartitionState:
     ) -> tuple[State, Effects]:
         if not isinstance(event, BadRecord):
             return apply(state, event, offset, self.rules, logged_ms)
-        refusal = BadEvent(
-            event.code, event.detail, session_id=event.session_id, turn_id=event.turn_id
-        )
-        if not isinstance(state, OpenSession):
-            return state, Effects(refusals=(refusal,))
-        count(state, event.code, offset)
-        return state, Effects(row=event.code, refusals=(refusal,))
+        return state, refuse(state, event, offset)
 
     def _rebuilt(self, session_id: str, below: int | None = None) -> State:
         kept = sorted(self.rows.get(session_id, {}).items())
@@ -340,7 +333,7 @@ class PartitionState:
     def _core_rows(self, session_id: str, kept: list[tuple[int, Row]]) -> Iterator[CoreRow]:
         for offset, row in kept:
             if row.value is None:
-                yield CoreRow(offset, None, row.code)
+                yield CoreRow(offset, None, row.code, row.refused_turn)
             elif (event := self._event_of(row.value, session_id, offset)) is not None:
                 yield CoreRow(offset, event)
             else:

@@ -13,6 +13,7 @@ from typing import NamedTuple
 import msgpack
 import msgspec
 
+from streams.core.refused_turns import RefusedTurn
 from streams.core.state import Marker
 
 _OFFSET_BYTES = 8
@@ -28,6 +29,8 @@ class Row(NamedTuple):
     logged_ms: int
     value: bytes | None
     code: str | None = None
+    refused_turn: RefusedTurn | None = None
+    """Beside the code of a turn over a budget; rows of before have none."""
 
 
 class RowKey(NamedTuple):
@@ -105,7 +108,8 @@ def _offset(data: bytes) -> int:
 
 def write_row(row: Row) -> bytes:
     """A row as changelog bytes."""
-    return bytes(msgpack.packb([row.logged_ms, row.value, row.code]))
+    refused = [row.refused_turn] if row.refused_turn is not None else []
+    return bytes(msgpack.packb([row.logged_ms, row.value, row.code, *refused]))
 
 
 def read_row(data: bytes) -> Row:
@@ -114,6 +118,8 @@ def read_row(data: bytes) -> Row:
         match msgpack.unpackb(data):
             case [int(logged_ms), bytes() | None as value, str() | None as code]:
                 return Row(logged_ms, value, code)
+            case [int(logged_ms), None, str(code), refused]:
+                return Row(logged_ms, None, code, msgspec.convert(refused, RefusedTurn))
     except Exception as error:  # msgpack raises many kinds; all mean the same here
         raise ValueError(f"not a row: {data!r:.80}") from error
     raise ValueError(f"not a row: {data!r:.80}")

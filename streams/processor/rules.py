@@ -17,7 +17,9 @@ def rules_from(settings: Settings) -> Rules:
     return Rules(
         default_policy=PROFILES[settings.profile],
         limits=dataclasses.replace(
-            DEFAULT_LIMITS, sample_bytes=min(DEFAULT_LIMITS.sample_bytes, fits)
+            DEFAULT_LIMITS,
+            sample_bytes=min(DEFAULT_LIMITS.sample_bytes, fits),
+            record_bytes=min(DEFAULT_LIMITS.record_bytes, fits),
         ),
         trace_share=settings.trace_share,
         turn_age_ms_max=int(settings.hard_limit_s * 1000),

@@ -145,7 +145,7 @@ class Oracle:
             kept = entry.value if effects.row == EVENT_ROW else None
             code = None if effects.row == EVENT_ROW else effects.row
             self._rows.setdefault((number, session_id), []).append(offset)
-            row = write_row(Row(entry.timestamp_ms, kept, code))
+            row = write_row(Row(entry.timestamp_ms, kept, code, effects.refused_turn))
             expected.tables[number][write_key(RowKey(offset, session_id))] = row
         if effects.outcome is not None:
             self._closed(number, effects.outcome, effects)

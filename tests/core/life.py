@@ -223,7 +223,8 @@ def ran_with_restarts(events: Iterable[Json], rules: Rules | None = None) -> Run
         if effects.row is not None:
             kept = None if isinstance(given, codec.BadRecord) or effects.row != EVENT_ROW else given
             code = None if kept is not None else effects.row
-            rows.setdefault(given.session_id or "", []).append(Row(position, kept, code))  # type: ignore[union-attr]
+            row = Row(position, kept, code, effects.refused_turn)
+            rows.setdefault(given.session_id or "", []).append(row)  # type: ignore[union-attr]
     for effects in restarted(partition, rows).finish():
         run.add("end", effects)
     return run

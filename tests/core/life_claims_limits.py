@@ -142,7 +142,7 @@ def refused_second(budgets: Json) -> Claim:
         """
         3 refused oversize t2
         4 sample <u>{[ok}], reward 1
-        4 closed completed, refused 1, reward 1 | t1 root 3/3
+        4 closed completed, refused 1, reward 1 | t1 root 3/3; t2 root 0/5 oversize 5
         """,
     )
 
@@ -167,7 +167,7 @@ BUDGETS: dict[str, Claim] = {
         3 refused oversize t2
         5 sample <u>{[ok}], reward 1/2 of 1
         5 sample <v>{[hm}], reward 1/2 of 1
-        5 closed completed, refused 1, reward 1 | t1 root 3/3; t3 root 3/3
+        5 closed completed, refused 1, reward 1 | t1 root 3/3; t3 root 3/3; t2 root 0/5 oversize 5
         """,
     ),
     "an opening over its metadata budget is oversize": Claim(

@@ -23,12 +23,9 @@ SESSION = in_file(
             "    if known is not None and session.ended is None:\n",
         ),
         "refused-turn-leaves-its-identity": (
-            "    identity = _merged_identity(session, event)\n"
-            "    _check_payload(event.reward, session.limits)\n"
-            "    recorded",
+            "    identity = _merged_identity(session, event)\n    _check_payload(",
             "    session.identity = identity = _merged_identity(session, event)\n"
-            "    _check_payload(event.reward, session.limits)\n"
-            "    recorded",
+            "    _check_payload(",
         ),
         "undelivered-ahead-of-its-turn-forgotten": (
             "recorded.undelivered or event.turn_id in session.undelivered",
@@ -43,15 +40,16 @@ SESSION = in_file(
             "    if effects is not None:\n",
         ),
         "refused-event-does-not-move-the-newest-row": (
-            "        session.refused += 1\n    session.newest = position\n",
-            "        session.refused += 1\n",
+            "    session.rows += 1\n    session.newest = position\n",
+            "    session.rows += 1\n    session.newest = position if code in (DUPLICATE, IGNORED) "
+            "else session.newest\n",
         ),
         "refused-event-not-counted": (
-            "count(state, error.code, position)",
+            "count(state, error.code, position, refused)",
             "state.newest = position",
         ),
         "counts-not-restored": (
-            "count(state, row.code, row.position)",
+            "count(state, row.code, row.position, row.refused_turn)",
             "pass",
         ),
         "replay-at-the-newest-row-applied-again": (
@@ -321,11 +319,98 @@ PARTITION = in_file(
             "if position < self.floor:",
             "if position < 0:",
         ),
-        "unreadable-event-not-counted": (
-            "        count(state, error.code, position)\n",
-            "",
-        ),
     },
 )
 
-LIFE = (*SESSION, *TWINS, *REWARDS, *STATE, *AFTER_CLOSE, *CLOSING, *GAPS, *PARTITION)
+UNREADABLE = in_file(
+    "streams/core/session.py",
+    (*HOLES, "tests/core/test_life_claims.py"),
+    {
+        "unreadable-event-not-counted": ("    count(state, error.code, position)\n", ""),
+    },
+)
+
+BUDGET_TESTS = ("tests/core/test_budgets.py",)
+
+BUDGETS = (
+    *in_file(
+        "streams/core/session.py",
+        BUDGET_TESTS,
+        {
+            "refused-turn-leaves-a-gap": (
+                "session.numbering.add(refused.source, refused.seq)",
+                "pass",
+            ),
+            "refused-turn-not-restored": (
+                "count(state, row.code, row.position, row.refused_turn)",
+                "count(state, row.code, row.position)",
+            ),
+            "refused-turn-again-is-refused-again": (
+                "if event.turn_id in session.refused_turns.named:",
+                "if False:",
+            ),
+            "rewards-without-a-budget": ("if total > limits.rewards:", "if False:"),
+            "reward-ids-without-a-budget": (
+                "if not fits(records, limits.record_bytes):",
+                "if False:",
+            ),
+            "events-without-a-budget": (
+                "if not session.full or _may_close(session, event):",
+                "if True:",
+            ),
+            "full-session-never-ends": (
+                "if not session.full or _may_close(session, event):",
+                "if not session.full:",
+            ),
+        },
+    ),
+    *in_file(
+        "streams/core/refused_turns.py",
+        BUDGET_TESTS,
+        {
+            "turn-on-a-refused-one-is-unknown-base": (
+                "if base in self.named or self.unnamed:",
+                "if False:",
+            ),
+            "refused-turn-counts-no-tokens": (
+                "generated=generated,",
+                "generated=0,",
+            ),
+        },
+    ),
+    *in_file(
+        "streams/core/closing.py",
+        BUDGET_TESTS,
+        {
+            "record-sent-however-large": ("        if size > limit:\n", "        if False:\n"),
+            "totals-keep-the-ids": ("marker, samples=[], other_turns=[],", "marker,"),
+            "outcome-measured-without-its-ledger": (
+                "if not size or len(codec.to_msgpack(outcome)) <= limit:",
+                "if not size or sum(sizes.values()) <= limit:",
+            ),
+        },
+    ),
+    *in_file(
+        "streams/core/record_budget.py",
+        BUDGET_TESTS,
+        {
+            "ids-counted-by-characters": (
+                "return len(msgspec.json.encode(name)) + 1",
+                "return len(name) + 3",
+            ),
+        },
+    ),
+    *in_file(
+        "streams/core/after_close.py",
+        BUDGET_TESTS,
+        {
+            "refused-late-reward-changes-the-marker": ("    book = book.copy()\n", ""),
+            "revisions-without-a-budget": ("if total > limits.sample_bytes_total:", "if False:"),
+        },
+    ),
+)
+
+LIFE = (
+    *(*SESSION, *UNREADABLE, *BUDGETS, *TWINS, *REWARDS, *STATE),
+    *(*AFTER_CLOSE, *CLOSING, *GAPS, *PARTITION),
+)

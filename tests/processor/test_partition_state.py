@@ -3,9 +3,11 @@
 import json
 from collections import Counter
 
+import msgpack
 import pytest
 
 from schemas import codec
+from streams.core.refused_turns import RefusedTurn
 from streams.core.state import OpenSession, Rules
 from streams.processor.partition_state import PartitionState
 from streams.processor.rows import (
@@ -14,6 +16,7 @@ from streams.processor.rows import (
     MarkerKey,
     Row,
     RowKey,
+    read_row,
     write_key,
     write_marker,
     write_row,
@@ -127,3 +130,21 @@ def test_a_marker_that_cannot_be_read_whole_still_closes_its_session() -> None:
     state.load(write_key(key), json.dumps(whole | {"samples": "none"}).encode())
     assert late_reward(state) == ["late_reward"]
     assert counts["unreadable_rows"] == 1
+
+
+def test_a_turn_over_a_budget_is_the_same_after_a_restart() -> None:
+    refused = RefusedTurn("t2", 7, "a", 2)
+    row = Row(5, None, "oversize", refused)
+    assert read_row(write_row(row)) == row
+    state = PartitionState(Rules())
+    state.load(write_key(RowKey(0, "s")), write_row(Row(4, wire(**TURN))))
+    state.load(write_key(RowKey(1, "s")), write_row(row))
+    session = state.live("s")
+    assert isinstance(session, OpenSession)
+    assert session.refused_turns.named == {"t2": 7}
+    assert session.numbering.seen == {"a": {2}}
+    assert session.refused == 1
+
+
+def test_a_row_without_a_refused_turn_is_written_as_before() -> None:
+    assert write_row(Row(5, None, "oversize")) == msgpack.packb([5, None, "oversize"])

@@ -163,6 +163,7 @@ FULL: tuple[Record, ...] = (
         gaps=4,
         lost=5,
         implied_end=True,
+        ledger_omitted=3,
     ),
     Packed(
         **IDENTITY,
