@@ -92,8 +92,6 @@ class SessionOpened(Identified, frozen=True, kw_only=True, tag="session_opened")
     fingerprint: str | None = None
     metadata: msgspec.Raw = NOT_GIVEN
     """Opaque; reaches outcome, trace and judger whole."""
-    reward_pending: bool | None = None
-    """For a `session_ended` that does not say it, also one by the time limit: see there."""
 
 
 class Turn(Identified, frozen=True, kw_only=True, tag="turn"):
@@ -119,7 +117,9 @@ class Turn(Identified, frozen=True, kw_only=True, tag="turn"):
     agent_id: str | None = None
     model: str | None = None
     weight_versions: list[tuple[Int64, Count]] | None = None
-    """Runs `[version, tokens]` over the output; a version grows within a run."""
+    """Runs `[version, tokens]` over the output; a version grows within a run.
+
+    -1 is unknown, and older than every other. None at all: the run has no versions."""
     weight_label: str | None = None
     """The engine's own name for the weights."""
     continued_at: list[tuple[Count, bool | None]] | None = None
@@ -190,8 +190,7 @@ class SessionEnded(Identified, frozen=True, kw_only=True, tag="session_ended"):
     reward_invalid: bool = False
     reward_origin: RewardOrigin = "given"
     reward_pending: bool | None = None
-    """Whether the close waits for a reward. Not given: as `session_opened` says; else true when
-    the status trains, is not `timeout`, and no final session reward is known."""
+    """Not given: true when the status trains and no final session reward is known."""
     judged_ms: Count | None = None
     """As in `reward`; of the reward given here."""
     accepted: bool = True

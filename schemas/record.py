@@ -12,6 +12,8 @@ import numpy as np
 import numpy.typing as npt
 
 MAJOR_VERSION = 1
+UNKNOWN_VERSION = -1
+"""A weight version that nobody could tell, in a run that has versions: older than every other."""
 TOKEN_ID_MAX = 2**31 - 1
 
 if TYPE_CHECKING:

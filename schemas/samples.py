@@ -95,7 +95,7 @@ class Sample(Identified, frozen=True, kw_only=True, tag="sample"):
     reward_payload: msgspec.Raw = NOT_GIVEN
     turn_rewards: dict[str, float] | None = None
     weight_versions: list[tuple[Int64, Count, Count]] | None = None
-    """Runs `[version, start, end)` over trained tokens only."""
+    """Runs `[version, start, end)` over trained tokens only; -1 is unknown, older than all."""
     turns: list[TurnSpan] = msgspec.field(default_factory=list)
     channels: dict[str, Channel] | None = None
     """Over all tokens; zero where nothing was sampled, and where the rows lie in a blob."""

@@ -181,8 +181,9 @@ class Settings:
     gateway_pause_wait_s: float = 240.0
     """For a call while its run is paused for new weights, then it is to try again; clients whose
     answer comes in one piece give up at 300."""
-    gateway_weight_version: int = 0
-    """Of the weights before the first update is declared; for engines that do not say it."""
+    gateway_weight_version: int | None = None
+    """Of the weights that engines start with, before the first update is declared; for engines that
+    do not report it. Unset: not known."""
     gateway_raw_prompt_bytes_max: int = 65_536
     """Of a prompt that begins a conversation, kept as text beside its turn, so that a changed
     template is found (`inspect --tokenizer`); longer ones are left out. 0: all are."""

@@ -22,6 +22,9 @@ from streams.core.rollouts import Group, Rollout
 Advantages = Literal["grpo", "mean", "leave_one_out"]
 """Reward minus the group's mean, divided by its deviation; not divided; minus the others' mean."""
 
+UnknownVersion = Literal["stale", "train"]
+"""Tokens whose weights are unknown, in a run that has versions: older than all, or of any age."""
+
 _EPSILON = 1e-6
 """Beside the deviation, as most trainers have it: groups of nearly equal rewards stay finite."""
 
@@ -35,6 +38,7 @@ class Judgement:
 
     max_staleness: int | None = None
     """Versions that the oldest weights of a rollout may be behind; None: any."""
+    unknown_version: UnknownVersion = "stale"
     tokens_max: int | None = None
     """Of one sample; a rollout with a longer one does not train."""
     drop_truncated: bool = False
@@ -49,7 +53,7 @@ def judged(group: Group, version: int | None, judgement: Judgement) -> tuple[Gro
     stale = {
         rollout.session_id: "stale"
         for rollout in group.rollouts
-        if is_stale(rollout, version, judgement.max_staleness)
+        if is_stale(rollout, version, judgement.max_staleness, judgement.unknown_version)
     }
     group = group.without(stale)
     counts: Counter[str] = Counter(stale=len(stale))
@@ -69,12 +73,16 @@ def judged(group: Group, version: int | None, judgement: Judgement) -> tuple[Gro
     return replace(group, rollouts=tuple(rollouts)), counts
 
 
-def is_stale(rollout: Rollout, version: int | None, most: int | None) -> bool:
+def is_stale(
+    rollout: Rollout, version: int | None, most: int | None, unknown: UnknownVersion = "stale"
+) -> bool:
     """Whether its oldest trained token comes from weights too far back; exactly `most` is not."""
-    oldest = rollout.oldest_version
-    return (
-        most is not None and version is not None and oldest is not None and version - oldest > most
-    )
+    if most is None or version is None:
+        return False
+    if unknown == "stale" and rollout.has_unknown_version:
+        return True
+    oldest = rollout.oldest_known_version
+    return oldest is not None and version - oldest > most
 
 
 def advantages(rewards: Sequence[float], kind: Advantages) -> list[float]:

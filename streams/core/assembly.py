@@ -13,7 +13,7 @@ import msgpack
 import numpy as np
 
 from schemas.events import Channel
-from schemas.record import Floats, Octets
+from schemas.record import UNKNOWN_VERSION, Floats, Octets
 from schemas.samples import ChannelBlob, Sample
 from streams.core.delta import read
 from streams.core.linearize import Fate, Segment
@@ -159,7 +159,9 @@ def _without_logprobs(segment: Segment) -> list[Run]:
 
 
 def version_runs(segment: Segment) -> list[tuple[int, int, int]]:
-    """`[version, start, end)` over trained tokens only."""
+    """`[version, start, end)` over trained tokens only: over all of them, or none."""
+    if all(fate.turn.event.weight_versions is None for fate in segment.owned):
+        return []
     runs: list[tuple[int, int, int]] = []
     for fate in segment.owned:
         for version, start, end in _trained_versions(fate):
@@ -172,6 +174,8 @@ def version_runs(segment: Segment) -> list[tuple[int, int, int]]:
 
 def _trained_versions(fate: Fate) -> list[tuple[int, int, int]]:
     """Version runs cut down to trained tokens; both sides are sorted, so one walk does it."""
+    if fate.turn.event.weight_versions is None:
+        return [(UNKNOWN_VERSION, start, end) for start, end in fate.trained]
     found: list[tuple[int, int, int]] = []
     runs = iter(fate.trained)
     run = next(runs, None)

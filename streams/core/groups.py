@@ -147,7 +147,7 @@ class Groups:
             self.other_runs[run] += 1
 
     def _release(self, group: OpenGroup, outcome: SessionClosed, place: Place) -> list[Group]:
-        for reason in group.close(outcome, place, self.rules.fences):
+        for reason in group.close(outcome, place, self.rules):
             self.dropped[reason] += 1
         self._of_session[outcome.session_id] = group
         ending = self._complete(group)

@@ -6,10 +6,11 @@
 Invariant: a session is in `waiting`, or closed; its samples are released by its outcome alone.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from schemas.samples import Sample, SessionClosed
+from streams.core.advantages import UnknownVersion
 from streams.core.rollouts import Place, Rollout, outside_baseline
 
 Slot = int | str
@@ -26,9 +27,14 @@ class Fence:
     ends: Mapping[int, int]
     """Where the log ended then, by partition: for sessions that do not name their epoch."""
 
-    def bars(self, outcome: SessionClosed, newest: int | None, place: Place) -> bool:
-        """Whether a session comes from weights that never were, by its newest version."""
-        if newest is None or newest <= self.version:
+    def bars(
+        self, outcome: SessionClosed, newest: int | None, place: Place, *, unknown: bool = False
+    ) -> bool:
+        """Whether a session comes from weights that never were, by its newest version.
+
+        With `unknown`, some of its versions are not known, and may be newer than those that are.
+        """
+        if not unknown and (newest is None or newest <= self.version):
             return False
         if outcome.run_epoch is not None:
             return outcome.run_epoch < self.epoch
@@ -57,6 +63,7 @@ class GroupRules:
     overtaken_max: int = 5_000
     """So many groups may end before one that began earlier; then it is given up."""
     fences: tuple[Fence, ...] = ()
+    unknown_version: UnknownVersion = "stale"
 
 
 @dataclass(slots=True)
@@ -100,7 +107,7 @@ class OpenGroup:
         self.size_bytes += size_bytes
         return True
 
-    def close(self, outcome: SessionClosed, place: Place, fences: Sequence[Fence]) -> list[str]:
+    def close(self, outcome: SessionClosed, place: Place, rules: GroupRules) -> list[str]:
         """Fill the session's slot, by the rules for attempts; reasons to count, if there are."""
         session_id = outcome.session_id
         if session_id in self.closed:
@@ -119,7 +126,7 @@ class OpenGroup:
             self.dropped.append((before.rollout.session_id, before.dropped or "superseded"))
             del self.slots[slot]  # its successor stands where its outcome came
         rollout = rollout_of(outcome, waiting)
-        left_out = _left_out(rollout, place, fences)
+        left_out = _left_out(rollout, place, rules)
         if left_out is not None:
             counted.append(left_out)
             rollout = rollout.without_samples(left_out)
@@ -127,7 +134,7 @@ class OpenGroup:
         return counted
 
 
-def _left_out(rollout: Rollout, place: Place, fences: Sequence[Fence]) -> str | None:
+def _left_out(rollout: Rollout, place: Place, rules: GroupRules) -> str | None:
     """Why a rollout does not count."""
     outcome = rollout.outcome
     if len(rollout.samples) < len(outcome.sample_ids):
@@ -135,7 +142,9 @@ def _left_out(rollout: Rollout, place: Place, fences: Sequence[Fence]) -> str | 
     if (reason := outside_baseline(outcome)) is not None:
         return reason
     newest = rollout.newest_version
-    return "fenced" if any(fence.bars(outcome, newest, place) for fence in fences) else None
+    unknown = rules.unknown_version == "stale" and rollout.has_unknown_version
+    barred = any(fence.bars(outcome, newest, place, unknown=unknown) for fence in rules.fences)
+    return "fenced" if barred else None
 
 
 def rollout_of(outcome: SessionClosed, waiting: dict[str, tuple[Sample, Place]]) -> Rollout:

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from schemas.record import UNKNOWN_VERSION
 from schemas.samples import Sample, SessionClosed, TurnSpan
 from streams.core.recorded import RecordedTurn
 from streams.core.tree import Tree
@@ -29,7 +30,8 @@ def tell_token(
     turn = tree.turns[span.turn_id]
     lines.append(f"sampled by turn {span.turn_id} ({span.attach}), token {at}")
     if (version := _version(turn, at)) is not None:
-        lines.append(f"weight version {version}")
+        known = "unknown" if version == UNKNOWN_VERSION else version
+        lines.append(f"weight version {known}")
     if _trains(sample, position):
         lines.append(f"trains, logprob {float(sample.logprobs[position]):.6g}")
     else:

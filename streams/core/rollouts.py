@@ -15,6 +15,7 @@ from typing import Literal
 
 import msgspec
 
+from schemas.record import UNKNOWN_VERSION
 from schemas.samples import Sample, SampleRevised, SessionClosed
 
 Place = tuple[int, int]
@@ -41,6 +42,8 @@ class Rollout:
     """One for all samples. None: not asked for."""
     withheld: str | None = None
     """Why it has no samples to train; the outcome's word, or a filter's."""
+    run_has_versions: bool = False
+    """Whether its run has weight versions: then those that it does not give are unknown."""
 
     @property
     def session_id(self) -> str:
@@ -64,13 +67,36 @@ class Rollout:
 
     @property
     def oldest_version(self) -> int | None:
-        """Of the weights behind its trained tokens; None: nobody said."""
+        """Of the weights behind its trained tokens; -1 if some are unknown; None: no versions."""
+        return UNKNOWN_VERSION if self.has_unknown_version else min(self._versions(), default=None)
+
+    @property
+    def oldest_known_version(self) -> int | None:
+        """As `oldest_version`, of those that are known."""
         return min(self._versions(), default=None)
 
     @property
     def newest_version(self) -> int | None:
-        """As `oldest_version`."""
+        """As `oldest_known_version`."""
         return max(self._versions(), default=None)
+
+    @property
+    def has_versions(self) -> bool:
+        """Whether any trained token comes with a version, known or not."""
+        return any(sample.weight_versions for sample in self.samples)
+
+    @property
+    def has_unknown_version(self) -> bool:
+        """Whether the weights of some trained token are unknown, in a run that has versions."""
+        if not self.has_versions:
+            return self.run_has_versions and bool(self.samples)
+        known = sum(
+            end - start
+            for sample in self.samples
+            for version, start, end in sample.weight_versions or ()
+            if version != UNKNOWN_VERSION
+        )
+        return known < self.trained
 
     @property
     def truncated(self) -> bool:
@@ -106,7 +132,7 @@ class Rollout:
             version
             for sample in self.samples
             for version, start, end in sample.weight_versions or ()
-            if end > start
+            if end > start and version != UNKNOWN_VERSION
         ]
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, get_args
 
-from streams.core.advantages import Advantages, Judgement
+from streams.core.advantages import Advantages, Judgement, UnknownVersion
 from streams.core.groups import GroupRules
 from streams.log.default_log import find_log
 from streams.settings import KAFKA, Settings, load_settings
@@ -61,6 +61,9 @@ class Asked:
         ):
             if value is not None and value < least:
                 raise ValueError(f"{name}={value:g}: give a number from {least}")
+        if judgement.unknown_version not in get_args(UnknownVersion):
+            choices = ", ".join(get_args(UnknownVersion))
+            raise ValueError(f"unknown_version={judgement.unknown_version!r}: {choices}")
         advantages = judgement.advantages
         if advantages not in (None, *get_args(Advantages)):
             raise ValueError(f"advantages={advantages!r}: {', '.join(get_args(Advantages))}")

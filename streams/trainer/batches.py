@@ -90,6 +90,6 @@ class Batch:
     @property
     def staleness(self) -> tuple[int, ...]:
         """Of each rollout whose versions are known."""
-        version = self.version
-        oldest = [rollout.oldest_version for rollout in self.rollouts]
+        version, known = self.version, [r for r in self.rollouts if not r.has_unknown_version]
+        oldest = [rollout.oldest_version for rollout in known]
         return () if version is None else tuple(version - v for v in oldest if v is not None)

@@ -86,6 +86,10 @@ class Book:
         self.ready_bytes = 0
         self.hungry = False
         """The loop waits for a batch, and there is none yet."""
+        self.versioned: dict[str, None] = {}
+        """Runs with weight versions, in the order in which the first of them was seen."""
+        self.remarks: dict[str, str] = {}
+        """What the loop should be told once, by kind."""
         self._partitions: dict[int, Groups] = {}
         self._ready: dict[str, Group] = {}
         self._filled = 0
@@ -187,6 +191,7 @@ class Book:
         filled, full = 0, False
         for name, raw in self._ready.items():
             group, why = judged(raw, version, self.judgement)
+            self._remark(raw, version)
             if not group.trainable:
                 empty.append(name)
                 self.dropped.update(why)
@@ -274,9 +279,45 @@ class Book:
     def _add(self, group: Group) -> None:
         if not group.trainable:
             return  # all of it was dropped or had nothing; it is done
+        group = self._with_runs(group)
         self._ready[group.group_id] = group
         self._filled += self.size.of(group)
         self.ready_bytes += group.size_bytes
+
+    def _with_runs(self, group: Group) -> Group:
+        """The group, with whether the runs of its rollouts have versions.
+
+        This follows from the order in which groups became ready, not from when it is asked.
+        """
+        for rollout in group.rollouts:
+            if rollout.has_versions:
+                self.versioned.setdefault(rollout.outcome.run_id or "")
+        rollouts = tuple(
+            replace(rollout, run_has_versions=(rollout.outcome.run_id or "") in self.versioned)
+            for rollout in group.rollouts
+        )
+        return replace(group, rollouts=rollouts)
+
+    def _remark(self, group: Group, version: int | None) -> None:
+        """Note where staleness cannot be judged."""
+        if self.judgement.max_staleness is None or version is None:
+            return
+        for rollout in group.rollouts:
+            run = rollout.outcome.run_id or "(none)"
+            if rollout.has_unknown_version and self.judgement.unknown_version == "stale":
+                self.remarks.setdefault(
+                    "unknown",
+                    f"run {run}: dropped as stale, since it is unknown which weights sampled "
+                    f"session {rollout.session_id}: give the engine an integer weight version with "
+                    "each update, or subscribe(..., unknown_version='train')",
+                )
+            elif rollout.samples and rollout.oldest_version is None:
+                self.remarks.setdefault(
+                    "no versions",
+                    f"run {run}: max_staleness has no effect, no weight version was declared or "
+                    f"reported (session {rollout.session_id}): give the engine an integer weight "
+                    "version with each update",
+                )
 
     def _remove(self, name: str) -> Group:
         group = self._ready.pop(name)

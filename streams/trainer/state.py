@@ -5,6 +5,7 @@
     dropped      digests of groups that were given up
     version      of the weights it is saved with; newer samples of this life are of no use to them
     fences       the same for restores before this one, the newest `FENCES_MAX` of those that count
+    versioned    runs that have weight versions, the newest `RUNS_MAX`
 
 Plain values only, so it can be saved as JSON or by any framework; no tokens.
 
@@ -28,6 +29,8 @@ FENCES_MAX = 32
 """A session that outlives so many restores of its run, each to newer weights than the one before,
 is older than any limit lets it be."""
 
+RUNS_MAX = 500
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class State:
@@ -43,6 +46,7 @@ class State:
     positions: dict[int, int] = field(default_factory=dict)
     delivered: bytes = b""
     dropped: bytes = b""
+    versioned: tuple[str, ...] = ()
 
     def restored(self, epochs_seen: int, ends: Mapping[int, int]) -> tuple[int, tuple[Fence, ...]]:
         """The epoch of a life that goes on from here, and all fences it has to keep."""
@@ -68,6 +72,7 @@ def to_dict(state: State) -> dict[str, Any]:
         "positions": _named(state.positions),
         "delivered": spelled(state.delivered),
         "dropped": spelled(state.dropped),
+        "versioned": list(state.versioned),
     }
 
 
@@ -95,6 +100,7 @@ def from_dict(values: Mapping[str, Any]) -> State:
             positions=_numbered(values["positions"]),
             delivered=read(values["delivered"]),
             dropped=read(values["dropped"]),
+            versioned=tuple(map(str, values.get("versioned", ()))),
         )
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise ValueError(f"not a state of a subscription: {error!r}") from None

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TypedDict, Unpack
 
 from schemas.round_trip import check_round_trip
-from streams.core.advantages import Advantages, Judgement
+from streams.core.advantages import Advantages, Judgement, UnknownVersion
 from streams.core.groups import GroupRules
 from streams.settings import Settings
 from streams.trainer.asking import (
@@ -43,6 +43,10 @@ class Options(TypedDict, total=False):
     """Of the optimizer: a number, which `commit` then moves, or a function that says it."""
     max_staleness: int | None
     """Versions that a rollout's oldest weights may be behind; beyond it all of it is dropped."""
+    unknown_version: UnknownVersion
+    """Of rollouts with tokens whose weights are unknown, in a run that has versions: `stale`
+    (usual) takes them for older than all, and after a restore for weights that are gone; `train`
+    judges them by the versions that are known."""
 
     group_timeout: float | None
     """Seconds from a group's first record until it is given up; left out: as long as a session
@@ -137,9 +141,11 @@ def _asked(log: str | Path | Settings | None, options: Options) -> Asked:
             keep_first=keep_first,
             default_size=options.get("group_size"),
             size_needed=timeout_s is None and keep_first is None,
+            unknown_version=options.get("unknown_version", "stale"),
         ),
         judgement=Judgement(
             max_staleness=options.get("max_staleness"),
+            unknown_version=options.get("unknown_version", "stale"),
             tokens_max=options.get("tokens_max"),
             drop_truncated=options.get("drop_truncated", False),
             drop_zero_signal=options.get("drop_zero_signal", False),

@@ -11,6 +11,7 @@ state; one that was committed in that state is not.
 """
 
 import contextlib
+import logging
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import TracebackType
@@ -26,7 +27,7 @@ from streams.trainer.batches import Batch
 from streams.trainer.book import Book
 from streams.trainer.feed import Feed
 from streams.trainer.filling import Filler, has_blobs
-from streams.trainer.state import State, from_dict, remember, to_dict
+from streams.trainer.state import RUNS_MAX, State, from_dict, remember, to_dict
 from streams.trainer.status import Line, Status
 from streams.trainer.waiting import WaitNotice, announce
 
@@ -36,6 +37,8 @@ Statistics = Mapping[str, Mapping[str, Any]]
 """By sample id, numbers by name; or `{"value": number, "token": index}` for one of its tokens."""
 
 _SLICE_S = 0.25
+
+logger = logging.getLogger("turnstream.trainer")
 
 
 class Core:
@@ -57,6 +60,8 @@ class Core:
         self._progress = progress
         self._notice = WaitNotice()
         self._filler = Filler(asked.settings)
+        self._said: set[str] = set()
+        """Kinds of remarks that were logged."""
         self._unfilled: Batch | None = None
         """Taken, and not handed out: whoever waited for its blobs was stopped."""
 
@@ -134,6 +139,7 @@ class Core:
             self._saved_version = state.version
             if not callable(self._version):
                 self._version = state.version
+        self._book.versioned |= dict.fromkeys(state.versioned)
         remember(self._book.closed, state.dropped, delivered=False)
         remember(self._book.closed, state.delivered, delivered=True)
 
@@ -152,6 +158,7 @@ class Core:
             positions=positions,
             delivered=delivered,
             dropped=dropped,
+            versioned=tuple(self._book.versioned)[-RUNS_MAX:],
         )
 
     def _begin(self) -> None:
@@ -188,6 +195,7 @@ class Core:
             return self._unfilled
         version = self.current_version
         batch = self._book.next_batch(version)
+        self._say_remarks()
         if batch is None and feed.error is not None:
             raise feed.error
         if batch is None and self._closed:
@@ -203,6 +211,13 @@ class Core:
             self._notice.over()
             feed.make_room()
         return batch
+
+    def _say_remarks(self) -> None:
+        """Log each kind of remark once."""
+        for kind in self._book.remarks.keys() - self._said:
+            self._said.add(kind)
+            self._line.clear()
+            logger.warning("%s", self._book.remarks[kind])
 
     async def _filled(self, batch: Batch) -> Batch:
         """In the feed's thread: what is handed out, whole."""

@@ -9,7 +9,7 @@ import pytest
 
 from streams.core.advantages import Advantages, Judgement, advantages, is_stale, judged
 from streams.core.groups import GroupRules, Groups
-from streams.core.rollouts import Group
+from streams.core.rollouts import Group, Rollout
 from streams.trainer.batches import Batch
 from tests.trainer.records import outcome, sample, session
 
@@ -129,6 +129,47 @@ def test_staleness_is_of_the_oldest_token_and_exactly_the_limit_is_not_stale() -
         assert is_stale(rollout, version, 2) is stale
     assert not is_stale(rollout, None, 2)
     assert not is_stale(rollout, 100, None)
+
+
+Runs = list[tuple[int, int, int]] | None
+UNKNOWN: dict[str, tuple[list[Runs], int | None]] = {
+    "some tokens": ([[(-1, 3, 4), (9, 4, 5)]], 9),
+    "all of a sample": ([[(9, 3, 5)], [(-1, 3, 5)]], 9),
+    "a sample without runs": ([[(9, 3, 5)], None], 9),
+    "tokens that no run covers": ([[(9, 4, 5)]], 9),
+    "everything": ([[(-1, 3, 5)]], None),
+}
+
+
+@pytest.mark.parametrize(("runs", "known"), UNKNOWN.values(), ids=UNKNOWN)
+def test_a_rollout_with_unknown_weights_is_older_than_everything(
+    runs: list[Runs], known: int | None
+) -> None:
+    (rollout,) = group_of(("a", 1, 1.0)).rollouts
+    samples = tuple(sample("a", n, len(runs), weight_versions=r) for n, r in enumerate(runs))
+    rollout = replace(rollout, samples=samples)
+    assert (rollout.oldest_version, rollout.newest_version) == (-1, known)
+    assert is_stale(rollout, 0, 10**9)
+    assert not is_stale(rollout, 9, 0, "train")
+    assert is_stale(rollout, 10, 0, "train") is (known is not None)
+    assert not is_stale(rollout, 9, None)
+    assert Batch(number=0, groups=(group_with(rollout),), version=9).staleness == ()
+
+
+def test_a_rollout_without_versions_is_unknown_only_in_a_run_that_has_them() -> None:
+    (rollout,) = group_of(("a", 1, 1.0)).rollouts
+    assert rollout.oldest_version is None
+    assert not is_stale(rollout, 9, 0)
+    rollout = replace(rollout, run_has_versions=True)
+    assert rollout.oldest_version == -1
+    assert is_stale(rollout, 9, 100)
+    assert not is_stale(rollout, 9, 100, "train")
+    empty = replace(rollout, samples=())
+    assert not is_stale(empty, 9, 0)  # nothing of it trains: its reward is in the baseline
+
+
+def group_with(rollout: Rollout) -> Group:
+    return Group(group_id="g", size=1, rollouts=(rollout,))
 
 
 def test_a_stale_rollout_goes_whole_and_before_the_baseline() -> None:

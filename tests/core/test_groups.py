@@ -297,6 +297,22 @@ def test_samples_of_weights_that_were_rolled_back_are_fenced() -> None:
     assert counts == {"fenced": 2}
 
 
+def test_unknown_weights_of_an_earlier_life_are_fenced_unless_they_may_train() -> None:
+    records = [
+        *session("known", version=10),
+        *session("unknown", version=-1),
+        *session("none"),
+        *session("now", version=-1, run_epoch=1),
+    ]
+    fences = (Fence(1, 10, {0: 100}),)
+    ended, counts = grouped(records, fences=fences)
+    assert [g.group_id for g in ended if g.rollouts] == ["known", "none", "now"]
+    assert counts == {"fenced": 1}
+    ended, counts = grouped(records, fences=fences, unknown_version="train")
+    assert len([g for g in ended if g.rollouts]) == 4
+    assert not counts
+
+
 def test_a_group_of_unknown_size_is_named_where_its_size_is_needed() -> None:
     for needed, named in [(True, "g"), (False, None)]:
         groups = Groups(GroupRules(size_needed=needed))

@@ -417,6 +417,16 @@ def test_weight_versions_stand_over_trained_tokens_only() -> None:
     assert run.samples[0]["weight_versions"] == [[7, 8, 9], [8, 9, 11]]
 
 
+def test_a_turn_without_versions_is_unknown_beside_one_that_has_them() -> None:
+    without = turn("«S»<u>", "okay")
+    known = turn("«S»<u>{okay}(x)", "yes", weight_versions=[[4, 4]])
+    (sample,) = linearized(session(without, known)).samples
+    runs = [(version, end - start) for version, start, end in sample["weight_versions"]]
+    assert runs == [(-1, 5), (4, 4)]
+    (sample,) = linearized(session(without)).samples
+    assert "weight_versions" not in sample
+
+
 @pytest.mark.parametrize("end_status", ["completed", "error"])
 def test_an_end_alone_is_a_session(end_status: str) -> None:
     run = linearized([ended() | {"end_status": end_status}])

@@ -17,7 +17,7 @@ from streams.log.topics import topic_specs
 from streams.settings import Settings
 from tests.adapters.gateway.faulty_log import Faulty
 from tests.adapters.gateway.prompts.prompt_setting import renderer
-from tests.adapters.gateway.updates import SILENT, TURNS_MIN, UPDATES, updated
+from tests.adapters.gateway.updates import LABELS, TURNS_MIN, UPDATES, updated
 from tests.adapters.gateway.world import World, served
 from tests.kafka.entries import everything
 from tests.kafka.test_processor import worker
@@ -32,7 +32,7 @@ def test_the_other_gateway_hears_of_every_update_through_the_log(
     quick = dataclasses.replace(settings, metrics_port=0)
     given = dataclasses.replace(settings, gateway_port=0, gateway_drain_timeout_s=10.0)
     # It keeps its versions to itself: what is recorded was heard of through the log.
-    engine = ScriptedEngine(SILENT, renderer().backend)
+    engine = ScriptedEngine(LABELS, renderer().backend)
 
     async def story() -> None:
         async with asyncio.timeout(SECONDS_MAX), AsyncExitStack() as stack:

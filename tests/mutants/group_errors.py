@@ -27,7 +27,12 @@ OPEN = in_file(
             "if len(rollout.samples) < len(outcome.sample_ids):",
             "if False:",
         ),
-        "fence-bars-its-own-version": ("newest <= self.version:", "newest < self.version:"),
+        "fence-bars-its-own-version": ("newest <= self.version)", "newest < self.version)"),
+        "fence-lets-the-unknown-through": ("if not unknown and (newest", "if (newest"),
+        "fence-bars-the-unknown-that-trains": (
+            'rules.unknown_version == "stale" and ',
+            "",
+        ),
         "fence-bars-its-own-epoch": (
             "outcome.run_epoch < self.epoch",
             "outcome.run_epoch <= self.epoch",
@@ -93,6 +98,11 @@ ROLLOUTS = in_file(
             "return min(self._versions(), default=None)",
             "return max(self._versions(), default=None)",
         ),
+        "unknown-versions-are-forgotten": ("return known < self.trained", "return False"),
+        "no-versions-are-unknown-in-every-run": (
+            "return self.run_has_versions and bool(self.samples)",
+            "return bool(self.samples)",
+        ),
         "rejected-is-in-the-baseline": ("if not outcome.accepted:", "if False:"),
         "no-reward-is-zero": (
             'return "no_reward" if outcome.reward is None else None',
@@ -109,6 +119,14 @@ ADVANTAGES = in_file(
     "streams/core/advantages.py",
     WORTH,
     {
+        "unknown-weights-are-never-stale": (
+            'if unknown == "stale" and rollout.has_unknown_version:',
+            "if False:",
+        ),
+        "unknown-weights-never-train": (
+            'if unknown == "stale" and rollout.has_unknown_version:',
+            "if rollout.has_unknown_version:",
+        ),
         "stale-at-the-limit": ("version - oldest > most", "version - oldest >= most"),
         "baseline-over-samples": (
             "rewards = [rollout.reward for rollout in rollouts if rollout.reward is not None]",

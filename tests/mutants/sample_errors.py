@@ -173,6 +173,10 @@ ASSEMBLY = in_file(
             "low = run[0] if run[0] > at else at",
             "low = at",
         ),
+        "a-turn-without-versions-has-no-run": (
+            "[(UNKNOWN_VERSION, start, end) for start, end in fate.trained]",
+            "[]",
+        ),
         "tool-turns-of-the-context-counted": (
             "fate.turn.calls_tool for fate in segment.owned",
             "turn.calls_tool for turn in segment.turns()",

@@ -8,7 +8,7 @@ import json
 import random
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 import pytest
@@ -21,6 +21,7 @@ from streams.log.sqlite import SqliteLog
 from streams.settings import Settings
 from streams.trainer import Subscription, subscribe
 from streams.trainer.state import FENCES_MAX, State, from_dict, to_dict
+from streams.trainer.subscribing import Options
 from tests.trainer.publishing import (
     committed,
     ids,
@@ -168,8 +169,9 @@ def test_a_restore_raises_the_epoch_and_fences_what_never_was(settings: Settings
         batches.commit(2, 3)  # and dies before it saves anything
     publish(settings, [*group("c", 1, version=3), *group("d", 1, version=2, run_epoch=1)])
 
-    def go_on() -> tuple[list[list[str]], Subscription]:
-        with subscribe(settings, run_id=RUN, batch_groups=1, until_end=True) as batches:
+    def go_on(**options: Unpack[Options]) -> tuple[list[list[str]], Subscription]:
+        options = {"run_id": RUN, "batch_groups": 1, "until_end": True, **options}
+        with subscribe(settings, **options) as batches:
             batches.load_state_dict(state)
             return [names(b) for b in batches], batches
 
@@ -188,6 +190,37 @@ def test_a_restore_raises_the_epoch_and_fences_what_never_was(settings: Settings
     seen, batches = go_on()
     assert (seen, batches.run_epoch) == ([["b-0"], ["d-0"]], 2)
     assert batches.status.dropped == {"fenced": 2}
+    # What is unknown of an earlier life may be of weights that are gone.
+    publish(settings, group("f", 1, version=-1) + group("g", 1, version=-1, run_epoch=2))
+    seen, batches = go_on()
+    assert seen == [["b-0"], ["d-0"], ["g-0"]]
+    assert batches.status.dropped == {"fenced": 3}
+    seen, batches = go_on(unknown_version="train")
+    assert seen == [["b-0"], ["d-0"], ["f-0"], ["g-0"]]
+
+
+def test_a_restored_life_knows_which_runs_have_versions(settings: Settings) -> None:
+    publish(settings, group("a", 1, version=1))
+    options: Options = {
+        "run_id": RUN,
+        "batch_groups": 1,
+        "until_end": True,
+        "current_version": 1,
+        "max_staleness": 5,
+    }
+    with subscribe(settings, **options) as batches:
+        next(batches)
+        batches.commit(1, 2)
+        state = json.loads(json.dumps(batches.state_dict()))
+    publish(settings, group("b", 1))
+    with subscribe(settings, **options) as batches:
+        batches.load_state_dict(state)
+        assert list(batches) == []
+        assert batches.status.dropped == {"stale": 1}
+    del state["versioned"]  # as an older one was saved
+    with subscribe(settings, **options) as batches:
+        batches.load_state_dict(state)
+        assert [names(batch) for batch in batches] == [["b-0"]]
 
 
 def test_a_state_is_small_plain_and_of_one_run(settings: Settings) -> None:

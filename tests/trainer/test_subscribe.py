@@ -19,6 +19,7 @@ from streams.core.packing import unpacked
 from streams.errors import WrongLog
 from streams.settings import Settings
 from streams.trainer import subscribe, subscribe_async
+from streams.trainer.subscribing import Options
 from tests.trainer.publishing import (
     publish,
     send,
@@ -115,6 +116,39 @@ def test_stale_rollouts_are_dropped_when_a_batch_is_asked_for_and_not_before(
         assert seen == [(0, 0), (1, 1), (2, 2)]
         assert batches.status.dropped == {"stale": 6}
         assert batches.status.staleness == (2, 2)
+
+
+def test_unknown_weights_are_stale_in_a_run_that_has_versions(
+    settings: Settings, caplog: pytest.LogCaptureFixture
+) -> None:
+    publish(settings, group("none", 1))  # before any version was declared
+    publish(settings, group("known", 1, version=3))
+    publish(settings, group("unknown", 1, version=-1))
+    publish(settings, group("later", 1))
+    options: Options = {"batch_groups": 1, "max_staleness": 10, "current_version": 3}
+    taken, batches = all_batches(settings, **options)
+    assert [names(b) for b in taken] == [["none-0"], ["known-0"]]
+    assert [b.staleness for b in taken] == [(), (0,)]
+    assert batches.status.dropped == {"stale": 2}
+    said = [record.getMessage() for record in caplog.records if "run r" in record.getMessage()]
+    assert len(said) == 2
+    assert "max_staleness has no effect" in said[0]
+    assert "unknown_version='train'" in said[1]
+    taken, batches = all_batches(settings, **options, unknown_version="train", group="other")
+    assert [names(b) for b in taken] == [["none-0"], ["known-0"], ["unknown-0"], ["later-0"]]
+    assert batches.status.dropped == {}
+
+
+def test_a_run_without_versions_has_nothing_stale_and_says_so_once(
+    settings: Settings, caplog: pytest.LogCaptureFixture
+) -> None:
+    publish(settings, [record for n in range(5) for record in group(f"g{n}", 1, 1)])
+    options: Options = {"batch_groups": 1, "current_version": 100}
+    assert len(all_batches(settings, **options)[0]) == 5
+    assert not caplog.records
+    assert len(all_batches(settings, **options, max_staleness=0, group="other")[0]) == 5
+    (record,) = caplog.records
+    assert "max_staleness has no effect" in record.getMessage()
 
 
 def test_the_version_may_be_asked_of_the_trainer(settings: Settings) -> None:

@@ -118,6 +118,8 @@ class Tokens:
     """On the last: `(version, tokens)` over the whole generation, instead of what was said before.
 
     For engines that tell at the end; None as a version: the engine's label is no number."""
+    run_labels: tuple[str, ...] = ()
+    """The engine's own labels of `weight_runs`, one for each."""
     routed_experts: Experts | None = None
     """On the last, if asked for: of the whole generation."""
     experts_wrong: str | None = None
@@ -166,6 +168,15 @@ class Engine(Protocol):
 
     async def close(self) -> None:
         """Let go, bounded."""
+        ...
+
+
+@runtime_checkable
+class Replicated(Protocol):
+    """An engine of several replicas, each with weights of its own."""
+
+    def replica_of(self, request_id: str) -> str | None:
+        """Which of them samples a request that is under way."""
         ...
 
 

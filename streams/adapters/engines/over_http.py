@@ -153,6 +153,9 @@ class HttpEngine:
                 # What a broken connection left behind is in the way of the same request.
                 await self.abort(generation.request_id)
 
+    def replica_of(self, request_id: str) -> str | None:
+        return self._places.get(request_id)
+
     async def abort(self, request_id: str) -> None:
         """Stop a generation; an engine that is away has none."""
         address = self._places.get(request_id)

@@ -157,7 +157,9 @@ class _Answer:
         ids, logprobs = self._new(told.output_ids or [], meta)
         experts, wrong = _experts(meta.routed_experts, self._seen)
         runs = None
+        labels: tuple[str, ...] = ()
         if finish is not None and meta.weight_versions:
+            labels = tuple(span.version for span in meta.weight_versions)
             runs = tuple((weight_version(s.version), s.end - s.start) for s in meta.weight_versions)
         return Tokens(
             ids=tuple(ids),
@@ -165,6 +167,7 @@ class _Answer:
             weight_version=weight_version(meta.weight_version),
             weight_label=meta.weight_version,
             weight_runs=runs,
+            run_labels=labels,
             finish=finish,
             stop_reason=_reason(meta.finish_reason),
             routed_experts=experts,

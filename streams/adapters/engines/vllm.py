@@ -173,6 +173,7 @@ class _Answer:
             logprobs=logprobs,
             weight_label=spans[-1].version if spans else None,
             weight_runs=tuple((weight_version(s.version), s.end - s.start) for s in spans) or None,
+            run_labels=tuple(span.version for span in spans),
             finish=_finish(choice.finish_reason),
             stop_reason=None if choice.stop_reason is None else str(choice.stop_reason),
             routed_experts=experts,

@@ -54,6 +54,10 @@ class Wire(Protocol):
         ...
 
 
+UNSET_LABEL = "default"
+"""What SGLang and vLLM say of weights that nobody gave a version: those they start with."""
+
+
 def weight_version(label: str | None) -> int | None:
     """The number that an engine's label is, if it is one."""
     if label is None or not (label.isascii() and label.isdecimal()):

@@ -249,8 +249,10 @@ async def _version(heard: _Heard, advice: Advice) -> list[Finding]:
     if version is not None:
         return [ok(name, str(version))]
     if label is not None:
-        return [note(name, f"the label {label!r} is no whole number", advice.version)]
-    return [note(name, "none is told", advice.version)]
+        what = f"the label {label!r} is no whole number: tokens may be of unknown weights (-1)"
+        return [note(name, what, advice.version)]
+    what = "none is reported: with declared updates all tokens are of unknown weights (-1)"
+    return [note(name, what, advice.version)]
 
 
 async def _experts(asking: _Asking, advice: Advice) -> list[Finding]:

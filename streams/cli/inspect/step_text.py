@@ -10,6 +10,7 @@ step 12 of run r, epoch 0, weight version 13, trained 2026-11-16 21:37:41 UTC
 import datetime
 from collections.abc import Sequence
 
+from schemas.record import UNKNOWN_VERSION
 from schemas.samples import Sample
 from streams.cli.inspect.step_on_log import Statistic, Step
 from streams.core.drawing import Spell
@@ -43,7 +44,7 @@ def draw_token(step: Step, sample: Sample, token: int, spell: Spell | None) -> s
     span = next((turn for turn in sample.turns if turn.start <= token < turn.end), None)
     facts = [head, f"turn {span.turn_id}" if span is not None else "given, not sampled"]
     version = next((v for v, s, e in sample.weight_versions or () if s <= token < e), None)
-    facts += [f"weight version {version}"] if version is not None else []
+    facts += [f"weight version {_shown(version)}"] if version is not None else []
     trains = _trains(sample, token)
     facts.append(f"trained, logprob {float(sample.logprobs[token]):.6g}" if trains else "untrained")
     return "\n".join([", ".join(facts), "  " + _window(sample, token, spell)])
@@ -93,8 +94,12 @@ def _cells(sample: Sample) -> list[str]:
         "none" if sample.session_reward is None else f"{sample.session_reward:g}",
         f"{sample.tokens.size:,}",
         f"{trained:,}",
-        "-".join(map(str, dict.fromkeys([*versions[:1], *versions[-1:]]))),
+        "-".join(map(_shown, dict.fromkeys([*versions[:1], *versions[-1:]]))),
     ]
+
+
+def _shown(version: int) -> str:
+    return "?" if version == UNKNOWN_VERSION else str(version)
 
 
 def _sorted(step: Step, top: str) -> list[str]:

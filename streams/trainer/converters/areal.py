@@ -30,7 +30,9 @@ def trajectory_arrays(row: Row, *, missing: Missing = "mask") -> dict[str, npt.N
     for number, turn in enumerate(sample.turns):
         turns_T[turn.start : turn.end] = number
     if (versions_T[full.mask_T] < 0).any():
-        raise refusal(sample, "nobody said which weights sampled it, and -1 would say nothing did")
+        raise refusal(
+            sample, "the weights that sampled some of it are unknown, and -1 means not sampled"
+        )
     versions_T[~full.mask_T] = turns_T[~full.mask_T] = -1
     return {
         "input_ids": wide(full.tokens_T)[None],

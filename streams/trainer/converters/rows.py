@@ -19,8 +19,9 @@ from typing import Any, Literal, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from schemas.record import Floats, Ids
+from schemas.record import UNKNOWN_VERSION, Floats, Ids
 from schemas.samples import Sample
+from streams.core.rollouts import trained_tokens
 from streams.errors import CannotConvert
 
 Missing = Literal["mask", "refuse"]
@@ -146,11 +147,16 @@ def advantage_of(row: Row) -> float:
 
 
 def versions_of(sample: Sample) -> tuple[int, int] | None:
-    """The oldest and the newest weights that sampled its trained tokens; None: nobody said."""
+    """The oldest and the newest weights that sampled its trained tokens; None: nobody said.
+
+    The oldest is -1 if some are unknown: frameworks drop by how far it lies behind.
+    """
     runs = sample.weight_versions
     if not runs:
         return None
     versions = [version for version, _, _ in runs]
+    if sum(end - start for _, start, end in runs) < trained_tokens(sample):
+        versions.append(UNKNOWN_VERSION)
     return min(versions), max(versions)
 
 

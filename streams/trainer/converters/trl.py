@@ -2,8 +2,8 @@
 
     queue.put(RolloutSample(**fields)) for fields in trl.samples(batch.rows)
 
-`model_version` is the oldest of the sample's: TRL drops by how far it lies behind. The messages
-are for its logs alone; a sample has none.
+`model_version` is the oldest of the sample's, -1 if some are unknown: TRL drops by how far it lies
+behind. The messages are for its logs alone; a sample has none.
 
 Invariant: `input_ids` and `old_log_probs` have the dtypes that TRL's own worker gives them.
 """

@@ -35,6 +35,43 @@ class WorldOverHttp(World):
         return Gateway(self.settings, self.log, self.asked_engine, self.renderer, SECRETS)
 
 
+@EACH
+def test_a_restarted_engine_has_not_the_version_that_was_declared(
+    tmp_path: Path, kind: Kind
+) -> None:
+    async def story() -> None:
+        async with (
+            asyncio.timeout(2 * SECONDS_MAX),
+            world(tmp_path, kind, [says("One."), says("Two."), says("Three.")], 1) as (at, servers),
+        ):
+            agent = await at.open()
+            (server,) = servers
+            server.faults.no_version = True  # the label is `default`
+            await agent.ask(*OPENING)
+            await at.control("resume", {"version": 7})
+            await agent.ask(user("And now?"))
+            server.faults.no_version = False
+            at.engine.update_weights(8)
+            await at.control("resume", {"version": 8})
+            await agent.ask(user("And now?"))
+            outcome = await at.ends_whole(agent)
+            turns = list(outcome.turns.values())
+            counts = [len(turn.output_ids) for turn in turns]
+            assert [turn.weight_versions for turn in turns] == [
+                None,  # nothing was declared or reported by then
+                [(-1, counts[1])],
+                [(8, counts[2])],
+            ]
+            assert [turn.weight_label for turn in turns] == ["default", "default", "8"]
+            (sample,) = outcome.samples
+            runs = sample.weight_versions or []
+            assert [(version, end - start) for version, start, end in runs] == list(
+                zip((-1, -1, 8), counts, strict=True)
+            )
+
+    asyncio.run(story())
+
+
 @contextlib.asynccontextmanager
 async def world(
     folder: Path, kind: Kind, script: Sequence[Rule], replicas: int

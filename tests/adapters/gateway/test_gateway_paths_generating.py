@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from streams.adapters.engines.interface import EngineError, Generation, Sampling, Tokens
+from streams.adapters.gateway.sampling.engine_labels import Sighting
 from streams.adapters.gateway.sampling.generating import PAUSES_S, Generating
 from streams.adapters.gateway.sampling.run_weights import RunWeights
 from streams.adapters.gateway.sampling.sampled import Sampled
@@ -22,9 +23,17 @@ class NoUpdates:
 
     now = RunWeights()
     engine_tells = True
+    has_versions = False
 
     def hear_version(self) -> None:
         """It does not matter here."""
+
+    def see_label(self, label: str, at: Sighting) -> None:
+        """It does not matter here."""
+
+    def version_of(self, label: str | None, at: Sighting) -> int | None:
+        """None is declared."""
+        return None
 
     async def passed(self) -> bool:
         return True

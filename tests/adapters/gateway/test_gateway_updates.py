@@ -22,7 +22,9 @@ from tests.adapters.gateway.world import World, play, played, until
 EACH = pytest.mark.parametrize("kind", KINDS)
 BOTH = pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
 LONG = "One two three four five six seven eight nine ten."
-SILENT = Script(answers=tuple(says(LONG, gap_ms=30) for _ in range(9)), tells_version=False)
+LABELS = Script(
+    answers=tuple(says(LONG, gap_ms=30) for _ in range(9)), weight_label="base", labels_only=True
+)
 
 
 async def pause(world: World, **body: Any) -> dict[str, Any]:
@@ -102,6 +104,7 @@ async def test_what_is_asked_twice_is_done_once_and_what_goes_back_is_refused(
         ({"version": 9, "run_epoch": -1}, "run_epoch"),
         ({}, "version"),
         ({"version": "7"}, "version"),
+        ({"version": -1}, "-1 means unknown"),
         ({"version": 7, "when": 1}, "`when` is no field"),
     ):
         status, told = await world.control("resume", body)
@@ -190,14 +193,16 @@ async def test_a_gateway_that_starts_late_knows_a_run_that_others_have_outrun(wo
     assert (status, told["paused"], told["version"]) == (200, True, 3)
 
 
-def test_an_engine_that_tells_no_version_has_the_declared_one(tmp_path: Path) -> None:
+def test_an_engine_that_reports_labels_has_the_versions_declared_with_their_changes(
+    tmp_path: Path,
+) -> None:
     async def story(world: World) -> None:
         agent = await world.open()
         await agent.ask(user("Hi"))
         asking = asyncio.create_task(agent.ask(user("More")))
         await under_way(world)
         await pause(world)
-        world.engine.update_weights(12)
+        world.engine.update_weights(12, "step 12")
         await asyncio.sleep(0.1)
         await resume(world, 12)
         await asking
@@ -207,11 +212,11 @@ def test_an_engine_that_tells_no_version_has_the_declared_one(tmp_path: Path) ->
         assert [[version for version, _ in run] for run in runs] == [[11], [11, 12], [12]]
         joined = [e.weight_versions for e in world.engine.journal]
         assert runs[1] == [(11, joined[1][0][1]), (12, joined[2][0][1])]
-        assert [turn.weight_label for turn in turns] == [None] * 3
+        assert [turn.weight_label for turn in turns] == ["base", "step 12", "step 12"]
         assert [turn.cache_flushed for turn in turns] == [None, False, False]
         await world.ends_whole(agent)
 
-    play(tmp_path, story, SILENT, gateway_weight_version=11)
+    play(tmp_path, story, LABELS, gateway_weight_version=11)
 
 
 @BOTH
@@ -225,7 +230,7 @@ def test_an_engine_that_goes_on_by_itself_has_the_version_of_each_token(
         await under_way(world)
         await pause(world)
         world.engine.pause(abort=False)
-        world.engine.update_weights(1, abort=False)
+        world.engine.update_weights(1, "step 1", abort=False)
         await resume(world, 1)
         world.engine.resume()
         assert (await asking)["content"] == LONG
@@ -236,7 +241,7 @@ def test_an_engine_that_goes_on_by_itself_has_the_version_of_each_token(
         assert turn.continued_at is None
         await world.ends_whole(agent)
 
-    play(tmp_path, story, SILENT)
+    play(tmp_path, story, LABELS, gateway_weight_version=0)
 
 
 @played(

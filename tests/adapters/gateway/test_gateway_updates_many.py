@@ -10,7 +10,7 @@ import pytest
 from streams.adapters.engines.scripted import Script
 from streams.log.sqlite import SqliteLog
 from tests.adapters.gateway.faulty_log import Faulty
-from tests.adapters.gateway.updates import SCRIPT, SILENT, TURNS_MIN, UPDATES, updated
+from tests.adapters.gateway.updates import LABELS, SCRIPT, TURNS_MIN, UPDATES, updated
 from tests.adapters.gateway.world import World, served, world
 
 SESSIONS = 50
@@ -22,7 +22,7 @@ async def two(folder: Path, script: Script) -> AsyncIterator[tuple[World, World]
     """Two gateways, each with a connection of its own to the log."""
     async with (
         asyncio.timeout(SECONDS_MAX),
-        world(folder, script) as a,
+        world(folder, script, gateway_weight_version=0) as a,
         SqliteLog(Path(a.settings.log), a.settings) as log,
     ):
         b = World(a.settings, Faulty(log), a.engine)
@@ -30,7 +30,7 @@ async def two(folder: Path, script: Script) -> AsyncIterator[tuple[World, World]
             yield a, b
 
 
-@pytest.mark.parametrize("script", [SCRIPT, SILENT], ids=["told", "declared"])
+@pytest.mark.parametrize("script", [SCRIPT, LABELS], ids=["told", "declared"])
 def test_no_agent_notices_and_every_token_has_its_version(tmp_path: Path, script: Script) -> None:
     async def story() -> None:
         async with two(tmp_path, script) as (a, b):

@@ -37,7 +37,8 @@ CALL = (
     '<tool_call>\n{"name": "bash", "arguments": {"command": "ls -la /one/two/three"}}\n</tool_call>'
 )
 SCRIPT = Script(otherwise=Rule(text=CALL, gap_ms=60, chunks=(1, 4)))
-SILENT = Script(otherwise=SCRIPT.otherwise, tells_version=False)
+LABELS = Script(otherwise=SCRIPT.otherwise, weight_label="base", labels_only=True)
+"""By an engine whose labels are no integers, so that versions are the declared ones."""
 
 
 @dataclass
@@ -102,7 +103,7 @@ async def train(a: World, updates: int = UPDATES) -> None:
             await until(sampling)
             await _pause(a)
         a.engine.pause()
-        a.engine.update_weights(version, abort=False)
+        a.engine.update_weights(version, f"step {version}", abort=False)
         await asyncio.sleep(0.15)
         await _resume(a, version, flushed=is_flushed(version))
         a.engine.resume()

@@ -172,9 +172,20 @@ def test_trl_drops_by_versions_and_needs_one() -> None:
         trl.samples([row(weight_versions=None)])
 
 
-@pytest.mark.parametrize("versions", [None, [(4, 3, 5)]])
+@pytest.mark.parametrize("versions", [[(-1, 3, 5), (4, 6, 8)], [(4, 6, 8)]])
+def test_unknown_weights_are_older_than_all_for_frameworks_that_take_a_version(
+    versions: list[tuple[int, int, int]],
+) -> None:
+    given = row(weight_versions=versions)
+    (fields,) = trl.samples([given])
+    assert fields["model_version"] == -1
+    tag = verl_queue.tag_of(given.sample, 9)
+    assert (tag["min_global_steps"], tag["max_global_steps"]) == (-1, 4)
+
+
+@pytest.mark.parametrize("versions", [None, [(4, 3, 5)], [(-1, 3, 5), (4, 6, 8)]])
 def test_areal_needs_the_version_of_every_trained_token(versions: Any) -> None:
-    with pytest.raises(CannotConvert, match="-1 would say nothing did"):
+    with pytest.raises(CannotConvert, match="-1 means not sampled"):
         areal.trajectory_arrays(row(weight_versions=versions))
 
 

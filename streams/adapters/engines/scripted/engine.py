@@ -181,6 +181,8 @@ class ScriptedEngine:
         running.entry.weight_label = label
         if not self._script.tells_version:
             version = label = None
+        if self._script.labels_only:
+            version = None
         if running.why:
             step = _Step(step.start, step.start, "abort")
         elif step.fails and rule.fail:

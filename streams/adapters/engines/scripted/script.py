@@ -101,6 +101,8 @@ class Script(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     weight_label: str | None = None
     tells_version: bool = True
     """False: callers are told neither version nor label; the journal has both."""
+    labels_only: bool = False
+    """Callers are told the label alone, as by an engine whose labels are no integers."""
     experts: tuple[int, int] | None = None
     """Layers and choices of the experts that callers are told of, if they ask."""
     end_token: str = END_TOKEN

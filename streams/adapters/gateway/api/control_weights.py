@@ -5,7 +5,8 @@
     GET   /control/weights  ?run_id=                                       what is declared
 
 Without `run_id` they speak of the sessions that name none. Each reply says how the run stands and
-how many of its calls are under way at this gateway, those that wait included.
+how many of its calls are under way at this gateway, those that wait included. `version` is
+the declared one; before any, the one that engines start with as it is set, else 0.
 
     paused a second time                   the same as once: `already`
     resumed with the same words again      likewise
@@ -57,6 +58,8 @@ class WeightControl:
     async def _resume(self, request: web.Request) -> Told:
         asked = {"run_id": DEFAULT_RUN, **await fields_of(request, Resumed)}
         record = event_of(Resumed, "resumed", asked)
+        if record.version < 0:
+            raise Refused(400, f"`version` {record.version}: give one from 0; -1 means unknown")
         await self._weights.up_to_date()
         before = self._weights.of(record.run_id)
         already = before.says_already(record)
@@ -80,7 +83,7 @@ class WeightControl:
         told: dict[str, Any] = {
             "run_id": run_id,
             "paused": run.paused,
-            "version": run.version,
+            "version": run.version or 0,
             "run_epoch": run.run_epoch,
             "cache_flushed": run.cache_flushed,
             "in_flight": self._api.in_flight_of(run_id),

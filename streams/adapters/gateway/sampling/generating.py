@@ -19,7 +19,8 @@ An engine that stops a generation before it has sampled a token of it, without a
 for, longer each time, and given up in the end: it would be asked in a circle.
 
 Invariant: what is sampled is one sequence of ids; whoever is told to stop has stopped the engine
-too when it returns; a token's version is the one the engine says, else the one declared.
+too when it returns; a token's version is the one the engine reports, else the one declared if the
+engine was seen to take it, else unknown.
 """
 
 import asyncio
@@ -33,7 +34,15 @@ from typing import Protocol
 import numpy as np
 
 from schemas.record import Ids
-from streams.adapters.engines.interface import Engine, EngineError, Generation, Sampling, Tokens
+from streams.adapters.engines.interface import (
+    Engine,
+    EngineError,
+    Generation,
+    Replicated,
+    Sampling,
+    Tokens,
+)
+from streams.adapters.gateway.sampling.engine_labels import Sighting
 from streams.adapters.gateway.sampling.run_weights import RunWeights
 from streams.adapters.gateway.sampling.sampled import Sampled
 
@@ -66,6 +75,19 @@ class Updates(Protocol):
 
     def hear_version(self) -> None:
         """The engine has said one."""
+        ...
+
+    @property
+    def has_versions(self) -> bool:
+        """Whether the run's weights have versions at all."""
+        ...
+
+    def see_label(self, label: str, at: Sighting) -> None:
+        """The engine reported this label."""
+        ...
+
+    def version_of(self, label: str | None, at: Sighting) -> int | None:
+        """The declared version of tokens that came so; None: not certain."""
         ...
 
     async def passed(self) -> bool:
@@ -104,8 +126,10 @@ class Generating:
         self._stopped = False
         self._seen = updates.now
         """What was known when the last tokens came, or the generation began."""
-        self._declared: int | None = None
-        """The version of the last tokens, if the engine does not say it; None: not known."""
+        self._sighting: Sighting | None = None
+        """Where the last tokens came from, and what was declared then; None: not known."""
+        self._label: str | None = None
+        """The engine's, of the last tokens."""
         self._heard_s = 0.0
         """When they came."""
         self._ended = False
@@ -132,9 +156,8 @@ class Generating:
             await asyncio.wait({task})
         finally:
             task.cancel()
-            now = self._updates.now
-            self._sampled.declares = now.updates > 0 or not self._updates.engine_tells
-            self._sampled.cache_flushed = now.cache_flushed
+            self._settle_versions()
+            self._sampled.cache_flushed = self._updates.now.cache_flushed
         if not task.cancelled():
             task.result()
         elif self._stopped:
@@ -236,22 +259,41 @@ class Generating:
         raise EngineError("the engine's answer has no end")
 
     async def _know(self, tokens: Tokens, *, first: bool) -> None:
-        """Hear of the weights that tokens may be of, unless the engine says so itself."""
+        """Read what was declared for these tokens by now, unless the engine reports versions."""
         known, came_s, came_ms = self._updates.now, time.monotonic(), int(time.time() * 1000)
         held = known.paused or came_s - self._heard_s >= _SILENCE_S
-        self._declared = known.version
-        if tokens.weight_version is None and (first or (held and not self._updates.engine_tells)):
+        changed = tokens.weight_label != self._label
+        self._label = tokens.weight_label
+        update, paused, is_known = known.update, known.paused, True
+        if tokens.weight_version is None and (
+            first or changed or (held and not self._updates.engine_tells)
+        ):
             is_known = await self._updates.caught_up()
             now, at_once = self._updates.now, time.monotonic() - came_s < _AT_ONCE_S
-            version = now.version if at_once else now.version_at(came_ms, known)
-            self._declared = version if is_known else None
+            update = now.update if at_once else now.update_at(came_ms, known)
+            paused = now.paused if at_once else known.paused and update == known.update
+        self._sighting = Sighting(self._replica(), update, paused) if is_known else None
+        if (changed or first) and self._label is not None and self._sighting is not None:
+            self._updates.see_label(self._label, self._sighting)
         if first and self.continued:
             self._join()
         self._seen = self._updates.now
         self._heard_s = time.monotonic()
 
+    def _replica(self) -> str | None:
+        engine = self._engine
+        return engine.replica_of(self._request_id) if isinstance(engine, Replicated) else None
+
+    def _settle_versions(self) -> None:
+        """Give the tokens their versions; some engines report labels at the end only."""
+        for label, sighting, _ in self._sampled.labelled():
+            if label is not None and sighting is not None:
+                self._updates.see_label(label, sighting)
+        self._sampled.confirm(self._updates.version_of)
+        self._sampled.run_has_versions = self._updates.has_versions
+
     def _hear(self, tokens: Tokens) -> None:
-        self._sampled.add(tokens, self._declared)
+        self._sampled.add(tokens, self._sighting)
         runs = tokens.weight_runs or ()
         if tokens.weight_version is not None or any(version is not None for version, _ in runs):
             self._updates.hear_version()

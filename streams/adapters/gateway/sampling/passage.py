@@ -13,6 +13,7 @@ import time
 from collections.abc import Coroutine
 from typing import Any
 
+from streams.adapters.gateway.sampling.engine_labels import Sighting
 from streams.adapters.gateway.sampling.limits import FairGate, Place
 from streams.adapters.gateway.sampling.run_weights import RunWeights
 from streams.adapters.gateway.sampling.weights import Weights
@@ -44,6 +45,19 @@ class Passage:
     def hear_version(self) -> None:
         """The engine has said a version."""
         self._weights.engine_tells = True
+
+    @property
+    def has_versions(self) -> bool:
+        """Whether the run's weights have versions at all."""
+        return self._weights.has_versions(self._run_id)
+
+    def see_label(self, label: str, at: Sighting) -> None:
+        """The engine reported this label."""
+        self._weights.see_label(self._run_id, label, at)
+
+    def version_of(self, label: str | None, at: Sighting) -> int | None:
+        """The declared version of tokens that came so; None: not certain."""
+        return self._weights.version_of(self._run_id, label, at)
 
     async def caught_up(self) -> bool:
         """Know what was declared by now; False: the log does not answer."""

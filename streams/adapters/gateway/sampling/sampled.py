@@ -1,21 +1,29 @@
 """What an engine has sampled so far in one turn, over one or several generations.
 
-A token whose version the engine does not say has the one that was declared when it came, if that
-is wanted: see `declares`.
+A token's version is the one that the engine reports. Else it is the one declared when the token
+came, if the engine was seen to take that update (`engine_labels`). Else it is unknown: -1, beside
+the known ones; where the run has no versions at all, none is given.
 
 Invariant: one finite logprob for each id; runs of weight versions cover every id or are not given.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 import numpy as np
 
-from schemas.record import TOKEN_ID_MAX, Floats, Ids
+from schemas.record import TOKEN_ID_MAX, UNKNOWN_VERSION, Floats, Ids
 from streams.adapters.engines.interface import EngineError, Finish, Tokens
+from streams.adapters.gateway.sampling.engine_labels import Sighting
 from streams.adapters.gateway.sampling.experts import JoinedExperts
 
 _FLOAT32_MAX = float(np.finfo(np.float32).max)
+
+Value = TypeVar("Value")
+Other = TypeVar("Other")
+Runs = list[tuple[Value, int]]
+"""A value for so many tokens, then another."""
 
 
 @dataclass(slots=True)
@@ -26,15 +34,20 @@ class Sampled:
     """The highest that the model may sample."""
     ids: list[int] = field(default_factory=list)
     logprobs: list[float] = field(default_factory=list)
-    versions: list[tuple[int | None, int]] = field(default_factory=list)
-    """Runs; None: not told."""
+    versions: Runs[int | None] = field(default_factory=list)
+    """Those that the engine reported; None: none."""
+    labels: Runs[str | None] = field(default_factory=list)
+    """The engine's own, integers or not."""
     weight_label: str | None = None
+    """The newest of them."""
     finish: Finish | None = None
     stop_reason: str | None = None
-    declared: list[tuple[int | None, int]] = field(default_factory=list)
-    """Runs of the versions that were declared when the tokens came."""
-    declares: bool = False
-    """Whether these stand in for what the engine does not say."""
+    sightings: Runs[Sighting | None] = field(default_factory=list)
+    """Where the tokens came from, and what was declared then; None: the log did not answer."""
+    confirmed: Runs[int | None] = field(default_factory=list)
+    """Declared versions that stand in for those not reported; see `confirm`."""
+    run_has_versions: bool = False
+    """Whether any was declared or reported, so that one that is not known is -1."""
     joins: list[tuple[int, bool | None]] = field(default_factory=list)
     """Where a generation was gone on with, and whether the cache was emptied at that update."""
     cache_flushed: bool | None = None
@@ -62,8 +75,8 @@ class Sampled:
         if self.finish in (None, "abort"):
             self.finish, self.stop_reason = "stop", None
 
-    def add(self, tokens: Tokens, declared: int | None = None) -> None:
-        """Some more; `declared` is the version that the run says it has.
+    def add(self, tokens: Tokens, sighting: Sighting | None = None) -> None:
+        """Some more, from there.
 
         Raises:
             EngineError: they cannot be recorded; what came before stands.
@@ -74,9 +87,13 @@ class Sampled:
         self.weight_label = tokens.weight_label or self.weight_label
         self.finish, self.stop_reason = tokens.finish, tokens.stop_reason
         _extend(self.versions, tokens.weight_version, len(tokens.ids))
-        _extend(self.declared, declared, len(tokens.ids))
+        _extend(self.labels, tokens.weight_label, len(tokens.ids))
+        _extend(self.sightings, sighting, len(tokens.ids))
         if tokens.weight_runs is not None:
-            self._rewrite(tokens.weight_runs)
+            self.versions = self._rewritten(self.versions, tokens.weight_runs)
+            counts = (count for _, count in tokens.weight_runs)
+            labels = list(zip(tokens.run_labels, counts, strict=False))
+            self.labels = self._rewritten(self.labels, labels)
         if self.experts is not None and tokens.finish is not None:
             count, unfit = len(self.ids) - self._began, tokens.experts_wrong is not None
             self.experts.add(tokens.routed_experts, count, unfit=unfit)
@@ -94,10 +111,26 @@ class Sampled:
 
     @property
     def weight_versions(self) -> list[tuple[int, int]] | None:
-        """Runs, if every token has one."""
-        runs = _filled(self.versions, self.declared) if self.declares else self.versions
-        told = [(version, count) for version, count in runs if version is not None]
-        return told if told and len(told) == len(runs) else None
+        """Runs over every token, as published; None: the run has no versions."""
+        runs: Runs[int] = []
+        known = self.run_has_versions
+        confirmed = self.confirmed or [(None, len(self.ids))]
+        for reported, declared, count in _side_by_side(self.versions, confirmed):
+            version = declared if reported is None else reported
+            known = known or version is not None
+            _extend(runs, UNKNOWN_VERSION if version is None else version, count)
+        return runs if known and runs else None
+
+    def labelled(self) -> Iterator[tuple[str | None, Sighting | None, int]]:
+        """Each label with where it was seen, and on how many tokens."""
+        return _side_by_side(self.labels, self.sightings)
+
+    def confirm(self, version_of: Callable[[str | None, Sighting], int | None]) -> None:
+        """Take the declared versions of what was sampled, where they are certain."""
+        self.confirmed = []
+        for label, sighting, count in self.labelled():
+            version = None if sighting is None else version_of(label, sighting)
+            _extend(self.confirmed, version, count)
 
     @property
     def continued_at(self) -> list[tuple[int, bool | None]] | None:
@@ -109,60 +142,56 @@ class Sampled:
         if self.experts is not None:
             self.experts.add(None, len(self.ids) - self._began)
 
-    def _rewrite(self, runs: Sequence[tuple[int | None, int]]) -> None:
-        """What the last generation says at its end of its tokens, from the first on.
+    def _rewritten(self, earlier: Runs[Value], runs: Sequence[tuple[Value, int]]) -> Runs[Value]:
+        """What the last generation reports at its end of its tokens, from the first on.
 
-        Those that it sampled and never gave count for nothing; of those that it leaves out
-        stands what was said before.
+        Tokens that it sampled and never gave do not count; for those that it leaves out,
+        what was reported with them holds.
         """
-        before, said = _parted(self.versions, self._began)
-        told, _ = _parted(runs, len(self.ids) - self._began)
-        _, rest = _parted(said, sum(count for _, count in told))
-        self.versions = before
-        for version, count in (*told, *rest):
-            _extend(self.versions, version, count)
+        joined, reported = _parted(earlier, self._began)
+        at_end, _ = _parted(runs, len(self.ids) - self._began)
+        _, rest = _parted(reported, sum(count for _, count in at_end))
+        for value, count in (*at_end, *rest):
+            _extend(joined, value, count)
+        return joined
 
 
-def _parted(
-    runs: Sequence[tuple[int | None, int]], tokens: int
-) -> tuple[list[tuple[int | None, int]], list[tuple[int | None, int]]]:
+def _parted(runs: Sequence[tuple[Value, int]], tokens: int) -> tuple[Runs[Value], Runs[Value]]:
     """The runs of the first tokens, at most so many, and those of all others."""
-    first: list[tuple[int | None, int]] = []
-    rest: list[tuple[int | None, int]] = []
-    for version, given in runs:
+    first: Runs[Value] = []
+    rest: Runs[Value] = []
+    for value, given in runs:
         count = max(given, 0)
         some = min(count, tokens)
-        _extend(first, version, some)
-        _extend(rest, version, count - some)
+        _extend(first, value, some)
+        _extend(rest, value, count - some)
         tokens -= some
     return first, rest
 
 
-def _extend(runs: list[tuple[int | None, int]], version: int | None, count: int) -> None:
+def _extend(runs: Runs[Value], value: Value, count: int) -> None:
     if not count:
         return
-    if runs and runs[-1][0] == version:
+    if runs and runs[-1][0] == value:
         count += runs.pop()[1]
-    runs.append((version, count))
+    runs.append((value, count))
 
 
-def _filled(
-    told: Sequence[tuple[int | None, int]], declared: Sequence[tuple[int | None, int]]
-) -> list[tuple[int | None, int]]:
-    """What was told, and what was declared where nothing was; both cover the same tokens."""
-    runs: list[tuple[int | None, int]] = []
-    rest = [list(run) for run in reversed(declared)]
-    for version, tokens in told:
+def _side_by_side(
+    runs: Sequence[tuple[Value, int]], others: Sequence[tuple[Other, int]]
+) -> Iterator[tuple[Value, Other, int]]:
+    """Runs of pairs; both cover the same tokens."""
+    rest = iter(others)
+    other, left = next(rest, (None, 0))
+    for value, tokens in runs:
         count = tokens
         while count:
-            stands_in, most = rest[-1]
-            some = min(count, most or 0)
-            _extend(runs, stands_in if version is None else version, some)
+            if not left:
+                other, left = next(rest)
+            some = min(count, left)
+            yield value, other, some  # type: ignore[misc]  # there is another while tokens are left
             count -= some
-            rest[-1][1] = (most or 0) - some
-            if not rest[-1][1]:
-                rest.pop()
-    return runs
+            left -= some
 
 
 def _check(tokens: Tokens, ids_max: int) -> None:

@@ -20,6 +20,7 @@ from schemas.bad_record import BadRecord
 from schemas.control import DEFAULT_RUN, Paused, Resumed
 from streams.adapters.engines.interface import EngineError
 from streams.adapters.gateway.following import Follower
+from streams.adapters.gateway.sampling.engine_labels import EngineLabels, Sighting
 from streams.adapters.gateway.sampling.run_weights import RunWeights
 from streams.errors import LogAway, LogError
 from streams.log.interface import Entry, Log, Outgoing
@@ -41,7 +42,10 @@ class Weights:
         """Nothing is read yet."""
         self._settings = settings
         self._log = log
-        self._first = RunWeights(version=settings.gateway_weight_version)
+        start = settings.gateway_weight_version
+        self._first = RunWeights(version=start, start_version=start)
+        self._labels: dict[tuple[str, str | None], EngineLabels] = {}
+        """By run and replica: an update of a run is seen by its own sessions."""
         self._runs: dict[str, RunWeights] = {}
         self._heard_s: dict[str, float] = {}
         """When a pause was heard of."""
@@ -73,6 +77,23 @@ class Weights:
     def of(self, run_id: str | None) -> RunWeights:
         """A run, as far as it is known."""
         return self._runs.get(run_id or DEFAULT_RUN, self._first)
+
+    def see_label(self, run_id: str | None, label: str, at: Sighting) -> None:
+        """A replica reported this label to a session of the run."""
+        self._labels_of(run_id, at.replica).add(label, at.update, paused=at.paused)
+
+    def version_of(self, run_id: str | None, label: str | None, at: Sighting) -> int | None:
+        """The declared version of tokens that came so, if their engine was seen to have it."""
+        labels = self._labels_of(run_id, at.replica)
+        update = labels.update_of(label, at.update, paused=at.paused)
+        return None if update is None else self.of(run_id).version_of(update)
+
+    def _labels_of(self, run_id: str | None, replica: str | None) -> EngineLabels:
+        return self._labels.setdefault((run_id or DEFAULT_RUN, replica), EngineLabels())
+
+    def has_versions(self, run_id: str | None) -> bool:
+        """Whether any version of the run's weights was declared, or the engine reports them."""
+        return self.engine_tells or self.of(run_id).version is not None
 
     @property
     def paused(self) -> int:

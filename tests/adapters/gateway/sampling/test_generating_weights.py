@@ -1,4 +1,4 @@
-"""The version of each token of an engine that says none, while what is declared comes late.
+"""The version of each token of an engine that reports labels, while what is declared comes late.
 
     trainer ──► log ──0.1 s later, or when it is asked──► the gateway's weights ──► a generation
 
@@ -7,6 +7,7 @@ Each story is an engine's: tokens, failures, and what the trainer does before th
 
 import asyncio
 import contextlib
+import dataclasses
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Literal
@@ -33,8 +34,14 @@ Step = Tokens | EngineError | Callable[[], Awaitable[object]]
 AWAY = EngineError("it is being started")
 
 
-def some(*ids: int, finish: Literal["stop", "abort"] | None = None) -> Tokens:
-    return Tokens(ids=ids, logprobs=(-0.5,) * len(ids), finish=finish)
+def some(
+    *ids: int, of: str | None = "base", finish: Literal["stop", "abort"] | None = None
+) -> Tokens:
+    return Tokens(ids=ids, logprobs=(-0.5,) * len(ids), weight_label=of, finish=finish)
+
+
+def answer(of: str | None) -> list[Step]:
+    return [some(END, of=of, finish="stop")]
 
 
 class Telling(Stopping):
@@ -63,6 +70,10 @@ class Setting:
         self.gateway = gateway
         self.log = log
 
+    async def caught_up(self) -> bool:
+        """There is nothing to read."""
+        return True
+
     async def pause(self) -> None:
         await self._trainer.tell(Paused(run_id=RUN))
 
@@ -90,7 +101,7 @@ def played(story: Story) -> Callable[[Path], None]:
     """A test that is a story with a log of its own."""
 
     async def whole(folder: Path) -> None:
-        settings = Settings(log=str(folder / "log.db"))
+        settings = Settings(log=str(folder / "log.db"), gateway_weight_version=0)
         async with contextlib.AsyncExitStack() as stack:
             await stack.enter_async_context(asyncio.timeout(SECONDS_MAX))
             logs, known = [], []
@@ -114,7 +125,10 @@ def played(story: Story) -> Callable[[Path], None]:
 async def test_tokens_of_a_generation_that_was_held_back_are_of_the_new_weights(
     at: Setting,
 ) -> None:
-    sampled, _ = await at.sampled([at.pause, at.resume(1), some(1), some(2, END, finish="stop")])
+    await at.sampled(answer("base"))
+    sampled, _ = await at.sampled(
+        [at.pause, at.resume(1), some(1, of="b"), some(2, END, of="b", finish="stop")]
+    )
     assert sampled.weight_versions == [(1, 3)]
 
 
@@ -122,7 +136,7 @@ async def test_tokens_of_a_generation_that_was_held_back_are_of_the_new_weights(
 async def test_what_is_gone_on_with_is_of_the_new_weights(at: Setting) -> None:
     sampled, engine = await at.sampled(
         [some(1, 2), some(finish="abort")],
-        [at.pause, at.resume(4, flushed=True), some(3), some(END, finish="stop")],
+        [at.pause, at.resume(4, flushed=True), some(3, of="b"), *answer("b")],
     )
     assert sampled.weight_versions == [(0, 2), (4, 2)]
     assert sampled.continued_at == [(2, True)]
@@ -135,8 +149,9 @@ async def test_weights_that_change_in_place_are_those_of_what_comes_after_the_si
 ) -> None:
     sampled, _ = await at.sampled(
         [
-            *(some(1), some(2), at.pause, lambda: asyncio.sleep(0.15), at.resume(1), some(3)),
-            *(lambda: asyncio.sleep(0.15), at.resume(2), some(4), some(END, finish="stop")),
+            *(some(1), some(2), at.pause, lambda: asyncio.sleep(0.15), at.resume(1)),
+            *(some(3, of="b"), lambda: asyncio.sleep(0.15), at.resume(2), some(4, of="c")),
+            *answer("c"),
         ]
     )
     assert sampled.weight_versions == [(0, 2), (1, 1), (2, 2)]
@@ -149,9 +164,7 @@ async def test_what_comes_in_a_pause_is_asked_for_however_soon_it_ends(at: Setti
         await at.pause()
         await at.gateway.up_to_date()
 
-    sampled, _ = await at.sampled(
-        [some(1), paused, some(2), at.resume(1), some(END, finish="stop")]
-    )
+    sampled, _ = await at.sampled([some(1), paused, some(2), at.resume(1), *answer("b")])
     assert sampled.weight_versions == [(0, 2), (1, 1)]
 
 
@@ -160,7 +173,7 @@ async def test_an_engine_that_fails_in_an_update_that_is_already_over_is_gone_on
     at: Setting,
 ) -> None:
     sampled, _ = await at.sampled(
-        [some(1), at.pause, at.resume(1), AWAY], [some(2, END, finish="stop")]
+        [some(1), at.pause, at.resume(1), AWAY], [some(2, END, of="b", finish="stop")]
     )
     assert sampled.weight_versions == [(0, 1), (1, 2)]
     assert sampled.continued_at == [(1, False)]
@@ -174,9 +187,10 @@ async def test_two_updates_between_two_tokens_are_one_join_that_emptied_the_cach
 ) -> None:
     sampled, _ = await at.sampled(
         [some(1), at.pause, at.resume(1, flushed=True), some(finish="abort")],
-        [at.pause, at.resume(2), some(2, END, finish="stop")],
+        [at.pause, at.resume(2), some(2, END, of="b", finish="stop")],
     )
-    assert sampled.weight_versions == [(0, 1), (2, 2)]
+    # The engine was not seen between the two, so it may have missed the second.
+    assert sampled.weight_versions == [(0, 1), (-1, 2)]
     assert sampled.continued_at == [(1, True)]
 
 
@@ -187,7 +201,7 @@ async def test_where_the_log_does_not_answer_the_version_is_not_known(at: Settin
 
     sampled, _ = await at.sampled([at.resume(1), goes_away, some(1, END, finish="stop")])
     assert sampled.ids == [1, END]
-    assert sampled.weight_versions is None
+    assert sampled.weight_versions == [(-1, 2)]
 
 
 @played
@@ -204,7 +218,9 @@ async def test_an_update_while_the_log_is_asked_is_none_of_the_token_before_it(
         return await ends(topic)
 
     at.log.end_positions = slow  # type: ignore[method-assign]
-    sampled, _ = await at.sampled([some(1), some(finish="abort")], [some(2, END, finish="stop")])
+    sampled, _ = await at.sampled(
+        [some(1), some(finish="abort")], [some(2, END, of="b", finish="stop")]
+    )
     assert sampled.weight_versions == [(0, 1), (1, 2)]
 
 
@@ -258,12 +274,71 @@ async def test_who_gives_up_in_a_pause_keeps_what_was_sampled_before_it(at: Sett
 
 @played
 async def test_a_run_that_went_back_has_the_lower_version_of_its_new_epoch(at: Setting) -> None:
+    await at.sampled(answer("base"))
     await at.resume(7)()
     sampled, _ = await at.sampled(
-        [some(1), at.pause, at.resume(5), at.resume(3, epoch=1), some(finish="abort")],
-        [some(2, END, finish="stop")],
+        [some(1, of="a"), at.pause, at.resume(5), at.resume(3, epoch=1), some(finish="abort")],
+        [some(2, END, of="b", finish="stop")],
     )
     assert sampled.weight_versions == [(7, 1), (3, 2)]
+
+
+@played
+async def test_an_engine_that_was_restarted_with_its_first_weights_has_not_the_declared_ones(
+    at: Setting,
+) -> None:
+    for label in ("default", "base"):
+        await at.sampled(answer(label))
+    await at.resume(7)()
+    for reported in ("default", "base", None):
+        sampled, _ = await at.sampled(answer(reported))
+        assert sampled.weight_versions == [(-1, 1)], reported
+
+
+@played
+async def test_a_turn_keeps_the_versions_that_are_known_beside_those_that_are_not(
+    at: Setting,
+) -> None:
+    reported = Tokens(ids=(2, END), logprobs=(-0.5,) * 2, weight_version=8, finish="stop")
+    sampled, _ = await at.sampled([at.resume(7), some(1, of="default"), reported])
+    assert sampled.weight_versions == [(-1, 1), (8, 2)]
+
+
+@played
+async def test_a_label_that_stays_is_not_of_the_next_update(at: Setting) -> None:
+    await at.sampled(answer("base"))
+    versions = []
+    for version, label in ((1, "step"), (2, "step"), (3, "next"), (4, "step")):
+        await at.resume(version)()
+        sampled, _ = await at.sampled(answer(label))
+        versions += [found for found, _ in sampled.weight_versions or ()]
+    assert versions == [1, -1, 3, -1]
+
+
+@played
+async def test_labels_that_come_at_the_end_are_those_of_the_tokens_before(at: Setting) -> None:
+    def at_end(*labels: str, count: int) -> Tokens:
+        runs = tuple((None, count) for _ in labels)
+        last = some(END, of=labels[-1], finish="stop")
+        return dataclasses.replace(last, weight_runs=runs, run_labels=labels)
+
+    sampled, _ = await at.sampled(
+        [
+            *(some(1, 2, of=None), at.pause, lambda: asyncio.sleep(0.15), at.resume(1)),
+            *(some(3, of=None), at_end("base", "b", count=2)),
+        ]
+    )
+    assert sampled.weight_versions == [(0, 2), (1, 2)]
+
+
+@played
+async def test_a_run_without_any_version_has_none(at: Setting) -> None:
+    bare = Weights(Settings(log="unused"), at.log)
+    at.gateway = bare
+    bare.caught_up = at.caught_up  # type: ignore[method-assign]
+    for label in (*("default", "base"), None):
+        sampled, _ = await at.sampled(answer(label))
+        assert sampled.weight_versions is None
 
 
 @played

@@ -21,9 +21,9 @@ def after(*records: Paused | Resumed) -> RunWeights:
     return run
 
 
-CASES: dict[str, tuple[list[Paused | Resumed], tuple[bool, int, int, bool | None, int]]] = {
-    "nothing": ([], (False, 0, 0, None, 0)),
-    "paused": ([PAUSED], (True, 0, 0, None, 0)),
+CASES: dict[str, tuple[list[Paused | Resumed], tuple[bool, int | None, int, bool | None, int]]] = {
+    "nothing": ([], (False, None, 0, None, 0)),
+    "paused": ([PAUSED], (True, None, 0, None, 0)),
     "paused twice is paused once": ([PAUSED, PAUSED, resumed(1)], (False, 1, 0, False, 1)),
     "resumed": ([PAUSED, resumed(3, flushed=True)], (False, 3, 0, True, 1)),
     "declared without a pause": ([resumed(5)], (False, 5, 0, False, 1)),
@@ -37,7 +37,7 @@ CASES: dict[str, tuple[list[Paused | Resumed], tuple[bool, int, int, bool | None
 
 @pytest.mark.parametrize(("records", "expected"), CASES.values(), ids=CASES)
 def test_a_run_is_the_fold_of_its_records(
-    records: list[Paused | Resumed], expected: tuple[bool, int, int, bool | None, int]
+    records: list[Paused | Resumed], expected: tuple[bool, int | None, int, bool | None, int]
 ) -> None:
     run = after(*records)
     told = (run.paused, run.version, run.run_epoch, run.cache_flushed, run.updates)
@@ -70,7 +70,7 @@ def test_epoch_and_version_never_go_back_and_only_a_resumed_that_counts_ends_a_p
         record = PAUSED if word is None else resumed(*word)
         now = run.after(record)
         if run.updates:
-            assert (now.run_epoch, now.version) >= (run.run_epoch, run.version)
+            assert (now.run_epoch, now.version or 0) >= (run.run_epoch, run.version or 0)
         if run.paused and not now.paused:
             assert now.updates == run.updates + 1
         assert now.paused or word is not None
@@ -78,8 +78,20 @@ def test_epoch_and_version_never_go_back_and_only_a_resumed_that_counts_ends_a_p
 
 
 def test_a_token_is_of_the_weights_that_were_declared_when_it_came() -> None:
-    known = RunWeights(version=2)
+    known = RunWeights(version=2, start_version=2)
     now = known.after(PAUSED).after(resumed(3), 1000).after(resumed(4), 2000)
     came = {500: 2, 900: 2, 990: 3, 1000: 3, 1900: 3, 1990: 4, 9000: 4}
-    assert {at_ms: now.version_at(at_ms, known) for at_ms in came} == came
-    assert now.version_at(0, now) == now.after(PAUSED).version_at(0, now) == 4
+    assert {at_ms: now.version_of(now.update_at(at_ms, known)) for at_ms in came} == came
+    assert now.update_at(0, now) == now.after(PAUSED).update_at(0, now) == now.update
+
+
+def test_an_update_is_a_change_of_the_version_or_its_epoch() -> None:
+    run = RunWeights(version=0, start_version=0)
+    counted = []
+    for record in (resumed(0), resumed(1), PAUSED, resumed(1, flushed=True), resumed(0, 1)):
+        run = run.after(record)
+        counted.append(run.update)
+    assert counted == [0, 1, 1, 1, 2]
+    assert [run.version_of(update) for update in range(4)] == [0, 1, 0, None]
+    assert RunWeights().version_of(0) is None
+    assert RunWeights().after(resumed(-3)).version_of(1) is None  # -1 means unknown

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streams.adapters.engines.interface import Experts, Tokens
+from streams.adapters.gateway.sampling.engine_labels import Sighting
 from streams.adapters.gateway.sampling.experts import JoinedExperts
 from streams.adapters.gateway.sampling.sampled import Sampled
 
@@ -30,7 +31,7 @@ def experts(rows: list[tuple[int, int]]) -> Experts:
     return Experts(dtype="int32", shape=(len(rows), 2), data=data)
 
 
-HOW = ("told", "at the end", "not at all")
+HOW = ("told", "at the end", "declared", "not at all")
 
 
 @given(
@@ -59,20 +60,22 @@ def test_ids_versions_joins_and_experts_are_those_of_each_token(
                     ids=tuple(ids),
                     logprobs=tuple(-float(token) for token in ids),
                     weight_version=version if how == "told" else None,
+                    weight_label="default" if how == "not at all" else "step",
                     weight_runs=((version, len(rows)),) if how == "at the end" and last else None,
                     finish="abort" if last else None,
                     routed_experts=experts(rows) if last else None,
                 ),
-                declared=version,
+                Sighting(None, version),
             )
         truth.ids += [token for token, _ in rows]
-        truth.versions += [version] * len(rows)
+        truth.versions += [-1 if how == "not at all" else version] * len(rows)
         truth.rows += rows
-    sampled.declares = True
+    sampled.confirm(lambda label, at: None if label == "default" else at.update)
     assert sampled.ids == truth.ids
     assert sampled.output_logprobs.tolist() == [-float(token) for token in truth.ids]
     runs = sampled.weight_versions or []
-    assert [version for version, count in runs for _ in range(count)] == truth.versions
+    known = any(version >= 0 for version in truth.versions)
+    assert [version for version, count in runs for _ in range(count)] == truth.versions * known
     assert [count for _, count in runs if not count] == []
     assert [place for place, _ in sampled.continued_at or ()] == truth.joins
     assert sampled.experts is not None
