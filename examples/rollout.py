@@ -1,6 +1,7 @@
-"""A rollout: an agent with one tool and the openai SDK, in a session that ends with a reward.
+"""Two rollouts of one group: an agent with one tool and the openai SDK, each with its reward.
 
-    python examples/rollout.py URL CONTROL_KEY      as `turnstream up` prints them
+    turnstream up --engine scripted:examples/rollout-script.json     or a model, by another --engine
+    python examples/rollout.py URL CONTROL_KEY                       as `turnstream up` prints them
 
 The agent knows nothing of Turnstream; it gets a base URL and a key. The task is a folder with a
 fault in it, and the reward is whether its test passes at the end.
@@ -10,6 +11,7 @@ import json
 import subprocess
 import sys
 import tempfile
+import uuid
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +19,7 @@ import openai
 
 from streams.adapters.client import Turnstream
 
+ROLLOUTS = 2
 TASK = "add(1, 2) gives -1. Find out why, mend it and run test.py."
 FILES = {
     "calc.py": "def add(a, b):\n    return a - b\n",
@@ -67,19 +70,27 @@ def agent(client: Any, folder: Path) -> None:
             messages.append({"role": "tool", "tool_call_id": call.id, "content": result})
 
 
-def main() -> None:
-    """One session."""
-    url, control_key = sys.argv[1:]
+def rollout(gateway: Turnstream, **fields: Any) -> None:
+    """One session, in a folder of its own."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         for file, text in FILES.items():
             (folder / file).write_text(text)
-        with Turnstream(url, control_key).session(group_id="calc", rollout_index=0) as session:
+        with gateway.session(**fields) as session:
             with openai.OpenAI(base_url=session.base_url, api_key=session.key) as client:
                 agent(client, folder)
             reward = float(run("python3 test.py", folder) == "passed")
             session.reward(reward)
     print(f"reward {reward:g}, session {session.session_id}")
+
+
+def main() -> None:
+    """One group."""
+    url, control_key = sys.argv[1:]
+    group = {"run_id": "r1", "group_id": f"calc-{uuid.uuid4().hex[:8]}", "group_size": ROLLOUTS}
+    gateway = Turnstream(url, control_key)
+    for index in range(ROLLOUTS):
+        rollout(gateway, rollout_index=index, **group)
 
 
 if __name__ == "__main__":

@@ -92,6 +92,8 @@ class SessionOpened(Identified, frozen=True, kw_only=True, tag="session_opened")
     fingerprint: str | None = None
     metadata: msgspec.Raw = NOT_GIVEN
     """Opaque; reaches outcome, trace and judger whole."""
+    reward_pending: bool | None = None
+    """For a `session_ended` that does not say it, also one by the time limit: see there."""
 
 
 class Turn(Identified, frozen=True, kw_only=True, tag="turn"):
@@ -190,7 +192,8 @@ class SessionEnded(Identified, frozen=True, kw_only=True, tag="session_ended"):
     reward_invalid: bool = False
     reward_origin: RewardOrigin = "given"
     reward_pending: bool | None = None
-    """Not given: true when the status trains and no final session reward is known."""
+    """Whether the close waits for a reward. Not given: as `session_opened` says; else true when
+    the status trains, is not `timeout`, and no final session reward is known."""
     judged_ms: Count | None = None
     """As in `reward`; of the reward given here."""
     accepted: bool = True

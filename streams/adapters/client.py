@@ -72,7 +72,8 @@ class Turnstream(WeightCalls, VerdictCalls):
         Args:
             session_id: Never one that was used before; unset: a new one.
             timeout_s: From its opening; then it ends as timeout, its turns are kept, and further
-                calls are refused. The block itself is not stopped: see `timed_out`.
+                calls are refused. The block itself is not stopped: see `timed_out`. A reward has to
+                be given before it; later ones count with the field `reward_pending=True`.
             fields: Of `session_opened`: group_id, task_id, rollout_index, split, budgets, ...
 
         Raises:

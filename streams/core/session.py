@@ -17,6 +17,8 @@ from collections.abc import Callable, Iterable
 from operator import attrgetter
 from typing import Any, NamedTuple
 
+import msgspec
+
 from schemas.bad_record import BadRecord
 from schemas.events import (
     Event,
@@ -104,13 +106,20 @@ def restore(rows: Iterable[Row], rules: Rules) -> State:
     state: State = None
     for row in rows:
         if row.event is not None:
-            state, _ = apply(state, row.event, row.position, rules)
+            state, _ = apply(state, _as_kept(row.event), row.position, rules)
         elif isinstance(state, OpenSession) and row.code is not None:
             count(state, row.code, row.position, row.refused_turn)
         if isinstance(state, OpenSession):
             # Rows of before there was a budget may be over it; they are rows all the same.
             state.newest = max(state.newest, row.position)
     return state
+
+
+def _as_kept(event: Event) -> Event:
+    """An end that was kept did not close, under whatever default it was written."""
+    if isinstance(event, SessionEnded) and event.reward_pending is None:
+        return msgspec.structs.replace(event, reward_pending=True)
+    return event
 
 
 def refuse(state: State, error: BadRecord, position: int) -> Effects:
@@ -272,13 +281,24 @@ def _ended(session: OpenSession, event: SessionEnded, position: int, rules: Rule
                 judged_ms=event.judged_ms,
             )
         )
-    pending = event.reward_pending
-    if pending is None:
-        trains = event.end_status in session.policy.train_statuses
-        pending = trains and not session.rewards.has_final
-    if pending:
+    if _waits_for_reward(session, event):
         return KEPT
     return _closed(session, position, rules)
+
+
+def _waits_for_reward(session: OpenSession, end: SessionEnded) -> bool:
+    """Whether a reward is to come: as the end says, else the opening, else by the status.
+
+    A session that ran into its time limit often has nobody left who would give one, and would
+    hold its group for the whole grace period.
+    """
+    pending = end.reward_pending
+    if pending is None and session.opened is not None:
+        pending = session.opened.reward_pending
+    if pending is not None:
+        return pending
+    trains = end.end_status in session.policy.train_statuses
+    return trains and end.end_status != "timeout" and not session.rewards.has_final
 
 
 def _expired(session: OpenSession, event: SessionExpired, position: int, rules: Rules) -> Effects:

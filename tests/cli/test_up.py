@@ -1,6 +1,7 @@
 """`turnstream up`: a real agent's SDK against a real process, and what is left in the folder."""
 
 import json
+import re
 import signal
 import stat
 import subprocess
@@ -17,7 +18,7 @@ from schemas.events import SessionEnded, Turn
 from streams.adapters.client import Turnstream
 from streams.settings import Settings
 from tests.cli.command import turnstream
-from tests.cli.up_process import PATIENCE_S, Up, read, up
+from tests.cli.up_process import LAST_LINE, PATIENCE_S, Up, read, started, up
 from tests.drift.qwen3 import tokenizer_folder
 
 BASH: ChatCompletionToolParam = {
@@ -164,6 +165,35 @@ def test_a_call_under_way_is_answered_and_recorded_before_it_ends(tmp_path: Path
     assert "".join(text or "" for text in answers) == "Slow but sure."
     (turn,) = [each for each in running.events(running.session_id) if isinstance(each, Turn)]
     assert turn.delivered
+
+
+def test_the_example_s_rollouts_succeed_every_time_and_no_tokenizer_is_needed(
+    tmp_path: Path,
+) -> None:
+    examples = Path(__file__).parents[2] / "examples"
+    options = ["--port", "0", "--engine", f"scripted:{examples / 'rollout-script.json'}"]
+    with started(tmp_path, "up", *options, until=LAST_LINE) as running:
+        started_up = Up(running, tmp_path / "turnstream-data")
+        assert "which comes with the package" in running.said
+        for _ in range(2):
+            rollouts = subprocess.run(
+                [
+                    sys.executable,
+                    examples / "rollout.py",
+                    started_up.url,
+                    started_up.control_key,
+                ],
+                capture_output=True,
+                text=True,
+                timeout=PATIENCE_S,
+                check=True,
+            )
+            sessions = re.findall(r"^reward 1, session (\S+)$", rollouts.stdout, re.MULTILINE)
+            assert len(sessions) == 2
+            closed = [started_up.closed(session_id) for session_id in sessions]
+            assert {one.run_id for one in closed} == {"r1"}
+            # All that was sampled trains: the tool calls were read, and the prompts go on.
+            assert [one.trained / one.generated for one in closed] == [1.0, 1.0]
 
 
 def test_an_engine_of_its_own_process_is_named_by_its_url(tmp_path: Path) -> None:

@@ -44,8 +44,40 @@ ENDING: dict[str, Claim] = {
             4 closed {status}, refused 1, reward 1/2 | t1 root 3/3
             """,
         )
-        for status in ("completed", "truncated", "parse_error", "timeout")
+        for status in ("completed", "truncated", "parse_error")
     },
+    "timeout without a reward closes at once": Claim(
+        [T1, end("timeout"), reward(0.5)],
+        """
+        2 closed timeout, withheld no_reward, no reward | t1 root 0/3 no_reward 3
+        3 refused late_reward
+        """,
+    ),
+    "timeout trains with the reward known before": Claim(
+        [T1, reward(0.5), end("timeout")],
+        """
+        3 sample <u>{[ok}], reward 1/2
+        3 closed timeout, reward 1/2 | t1 root 3/3
+        """,
+    ),
+    "timeout that says so waits for a reward": Claim(
+        [T1, end("timeout", reward_pending=True), reward(0.5)],
+        """
+        3 sample <u>{[ok}], reward 1/2
+        3 closed timeout, reward 1/2 | t1 root 3/3
+        """,
+    ),
+    "an opening says for every end that the reward is pending": Claim(
+        [opened(reward_pending=True), T1, end("timeout"), reward(0.5)],
+        """
+        4 sample <u>{[ok}], reward 1/2
+        4 closed timeout, reward 1/2 | t1 root 3/3
+        """,
+    ),
+    "an end overrules its opening": Claim(
+        [opened(reward_pending=True), T1, end(reward_pending=False)],
+        "3 closed completed, withheld no_reward, no reward | t1 root 0/3 no_reward 3",
+    ),
     **{
         f"{status} closes at once and trains nothing": Claim(
             [T1, end(status)],

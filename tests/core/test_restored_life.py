@@ -9,14 +9,18 @@ counts, revisions and refusals are those of a run without a break, record by rec
 
 import random
 from dataclasses import replace
+from typing import cast
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from schemas.events import Event
 from streams.core.policy import PROFILES, Policy
-from streams.core.state import Rules
+from streams.core.session import Row, apply, restore
+from streams.core.state import ClosedSession, OpenSession, Rules
 from tests.core.life import (
+    T1,
     Run,
     end,
     event,
@@ -25,6 +29,7 @@ from tests.core.life import (
     ran,
     ran_with_replays,
     ran_with_restarts,
+    read,
     reward,
     undelivered,
 )
@@ -119,3 +124,13 @@ def test_the_lives_are_various() -> None:
 
     count()
     assert {word: count for word, count in seen.items() if count < 6} == {}
+
+
+def test_a_timeout_that_an_older_worker_kept_waiting_waits_on() -> None:
+    kept = [read(T1), read(end("timeout"))]
+    rows = [Row(at, one, None) for at, one in enumerate(kept, 1) if isinstance(one, Event)]
+    state = restore(rows, Rules())
+    assert isinstance(state, OpenSession)
+    closed, effects = apply(state, cast(Event, read(reward(0.5))), 3, Rules())
+    assert isinstance(closed, ClosedSession)
+    assert [sample.reward for sample in effects.samples] == [0.5]

@@ -57,16 +57,28 @@ SESSION = in_file(
             "position < state.newest",
         ),
         "pending-end-closes-at-once": (
-            "    if pending:\n",
-            "    if pending and session.rewards.has_final:\n",
+            "    if _waits_for_reward(session, event):\n",
+            "    if _waits_for_reward(session, event) and session.rewards.has_final:\n",
         ),
         "known-reward-overrules-pending": (
-            "    if pending is None:\n",
-            "    if pending is None or session.rewards.has_final:\n",
+            "    if pending is not None:\n",
+            "    if pending is not None and not session.rewards.has_final:\n",
         ),
         "untrained-status-waits-for-a-reward": (
-            "pending = trains and not session.rewards.has_final",
-            "pending = not session.rewards.has_final",
+            "return trains and end",
+            "return end",
+        ),
+        "timeout-waits-for-a-reward": (
+            'trains and end.end_status != "timeout" and',
+            "trains and",
+        ),
+        "opening-does-not-say-that-a-reward-is-pending": (
+            "pending is None and session.opened is not None:",
+            "pending is None and session.opened is None:",
+        ),
+        "kept-timeout-closes-when-restored": (
+            "apply(state, _as_kept(row.event),",
+            "apply(state, row.event,",
         ),
         "provisional-reward-closes": (
             "event.turn_id is None and event.final:",

@@ -43,6 +43,7 @@ FULL: tuple[Record, ...] = (
         policy={"profile": "slime", "train_statuses": ["completed"]},
         fingerprint="qwen3/all",
         metadata=text('{"answer":18446744073709551617,"b":[1.0,true]}'),
+        reward_pending=True,
     ),
     Turn(
         **IDENTITY,

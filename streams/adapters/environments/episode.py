@@ -224,6 +224,8 @@ class Episode:
                 if isinstance(reward, dict) and self._branches:
                     reward = {**reward, "branches": self._branches}
                 more = {"reward": _sent(reward), "final_message": self._final(final_message)}
+                if unjudged and self._options.score is None and status == "timeout":
+                    more["reward_pending"] = reward is None  # it is judged later
                 handed = self._hand_end(status, told | more, words)
             except Exception as error:  # a score of somebody's own, which may raise anything
                 status = "error"

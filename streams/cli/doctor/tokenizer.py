@@ -9,29 +9,28 @@ from streams.adapters.gateway.rendering.renderer import Renderer
 from streams.adapters.gateway.rendering.serving_template import serving
 from streams.cli.doctor.finding import Finding, failed, note, ok
 from streams.cli.doctor.template import first_break, template_findings
-from streams.cli.serving import installed_tokenizer, open_renderer
+from streams.cli.serving import open_renderer
 from streams.errors import BadSetting
 
 
 def findings(*, tokenizer: Path | None, log: str | None, engine: str | None) -> list[Finding]:
-    """Of the folder that was named, else of one that happens to be installed."""
-    folder = tokenizer or installed_tokenizer()
-    if folder is None:
+    """Of the folder that was named."""
+    if tokenizer is None:
         return [note("tokenizer", "not tried", "pass --tokenizer FOLDER, the model's own")]
     try:
-        renderer = open_renderer(folder)
+        renderer = open_renderer(tokenizer)
     except BadSetting as error:
         change = "name a folder with tokenizer.json, tokenizer_config.json and a chat template"
         return [failed("tokenizer", str(error), change)]
     return [
-        ok("tokenizer", f"{folder}, {renderer.backend.get_vocab_size():,} tokens"),
+        ok("tokenizer", f"{tokenizer}, {renderer.backend.get_vocab_size():,} tokens"),
         ok("template", f"prints; fingerprint {renderer.fingerprint}"),
         _appending(renderer),
         _system(renderer),
         _reasoning(renderer),
         _control_tokens(renderer),
         _ends(renderer),
-        *template_findings(renderer, folder),
+        *template_findings(renderer, tokenizer),
     ]
 
 

@@ -20,7 +20,7 @@ import click
 
 from streams.adapters.client import AsyncSession, ControlRefused, GatewayAway, Turnstream
 from streams.adapters.engines.interface import Engine
-from streams.adapters.engines.scripted import ScriptedEngine
+from streams.adapters.engines.scripted import TOKENIZER, ScriptedEngine
 from streams.adapters.gateway.access.secret import Secrets
 from streams.adapters.gateway.rendering.renderer import Renderer
 from streams.adapters.gateway.server import Gateway
@@ -31,7 +31,6 @@ from streams.cli.serving import (
     engine_trouble,
     exit_on_signals,
     fail,
-    installed_tokenizer,
     learn_logprobs,
     open_engine,
     open_renderer,
@@ -141,17 +140,11 @@ def _settings(data: Path, port: int | None) -> Settings:
 
 
 def _tokenizer(engine: str | None, given: Path | None) -> tuple[Path, str]:
-    """The folder, and how it was found if nobody named it."""
+    """The folder, and where it comes from if it was not named."""
     if given is not None:
         return given, ""
     if engine is None or engine.partition(":")[0] == SCRIPTED:
-        found = installed_tokenizer()
-        if found is not None:
-            return found, "; found here, --tokenizer names another"
-        raise BadSetting(
-            "--tokenizer is needed, and none is installed here: give a model's folder that holds "
-            "tokenizer.json and its chat template, e.g. of Qwen/Qwen3-0.6B"
-        )
+        return TOKENIZER, ", which comes with the package; --tokenizer names another"
     raise BadSetting("--tokenizer is needed: give the folder of the engine's own model")
 
 

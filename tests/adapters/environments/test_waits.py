@@ -94,6 +94,18 @@ def test_a_blocking_episode_that_takes_too_long_ends_while_it_runs(world: World)
     assert len(second.turns) == 1
 
 
+def test_an_episode_without_a_score_waits_for_its_judge_also_when_its_time_is_over(
+    world: World,
+) -> None:
+    with world.recorder() as recorder:
+        env = recorded(Walk(8), recorder, episode_timeout_s=0.2, score=None)
+        env.reset()
+        with pytest.raises(TookTooLong):
+            env.step(8)
+    ended = world.only().ended
+    assert (ended.end_status, ended.reward, ended.reward_pending) == ("timeout", None, True)
+
+
 def test_an_episode_that_is_over_in_time_is_not_touched(world: World) -> None:
     with world.recorder() as recorder:
         env = recorded(Walk(1), recorder, episode_timeout_s=0.3)

@@ -35,7 +35,8 @@ async def over(world: World, session_id: str) -> SessionEnded:
 @played(otherwise=ANY)
 async def test_an_agent_that_sleeps_is_ended_and_its_neighbour_goes_on(world: World) -> None:
     neighbour = await world.open()
-    async with client(world).session(timeout_s=LIMIT_S) as session:
+    limited = client(world).session(timeout_s=LIMIT_S, reward_pending=True)
+    async with limited as session:
         sdk = openai.AsyncOpenAI(base_url=session.base_url, api_key=session.key, max_retries=0)
         async with sdk:
             await sdk.chat.completions.create(model="m", messages=[user("Hi")])  # type: ignore[list-item]
@@ -57,6 +58,17 @@ async def test_an_agent_that_sleeps_is_ended_and_its_neighbour_goes_on(world: Wo
     assert (closed.end_status, closed.turns, closed.reward) == ("timeout", 1, 0.25)
     assert world.gateway.metrics.counts["sessions_timed_out"] == 1
     await world.ends_whole(neighbour)
+
+
+@played(otherwise=ANY)
+async def test_a_timeout_without_a_reward_is_closed_at_once(world: World) -> None:
+    async with client(world).session(timeout_s=0.2) as session:
+        closed = (await world.outcome(session.session_id)).closed
+    assert (closed.end_status, closed.withheld, closed.reward) == ("timeout", "no_reward", None)
+    async with client(world).session(timeout_s=LIMIT_S) as rewarded:
+        await rewarded.reward(0.5)
+        closed = (await world.outcome(rewarded.session_id)).closed
+    assert (closed.end_status, closed.withheld, closed.reward) == ("timeout", None, 0.5)
 
 
 @played(otherwise=ANY)
