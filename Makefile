@@ -168,7 +168,7 @@ bench-trainer: $(TRAIN)/.ready ## samples into tensors from both logs, beside Tr
 	@tools/need-java
 	@PYTHONPATH=$(CURDIR)/$(TRAIN) $(BIN)/python -m benchmarks.trainer $(ARGS)
 
-bench-gateway: $(READY) ## the gateway beside rllm-model-gateway, a bare proxy and no gateway, and what a prompt costs
+bench-gateway: $(READY) ## streamed turns: the gateway beside rllm-model-gateway and a bare proxy; what a prompt costs (ARGS=--smoke: 20 s)
 	@$(BIN)/python -m benchmarks.gateway $(ARGS)
 
 bench-embedded: $(READY) ## the embedded log beside bare SQLite, replay, and what each profile keeps

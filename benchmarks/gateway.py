@@ -1,18 +1,20 @@
-"""`make bench-gateway`: the gateway beside a peer, a bare proxy and no gateway, in one run.
+"""`make bench-gateway`: the gateway beside a peer, a bare proxy and no gateway, all streamed.
 
-    straight   load ──────────────► mock
-    proxy      load ──► aiohttp ──► mock      hands body and answer on
-    gateway    load ──► gateway ──► mock      embedded log, every turn durable before its answer
-    chat       load ──────────────► mock      the same engine by its chat API, as the peer asks it
-    rllm       load ──► rllm    ───► mock     rllm-model-gateway 0.1.0, stored after its answer
+    gateway    load ──► gateway ──► mock      over SGLang's and vLLM's wire, embedded log, every
+                                              turn durable before its end
+    peer       load ──► rllm    ──► mock      rllm-model-gateway 0.1.0 over vLLM's chat API,
+                                              stored after its end
+    proxy      load ──► aiohttp ──► mock      passes vLLM's wire on
+    bare       load ──────────────► mock      either of vLLM's wires, to subtract
 
-The gateway makes the prompt of recorded ids, reads the sampled ids as a message, and gives its
-clients the ids they need; the peer leaves both to the engine, whose chat API it asks for ids. So
-each has its own engine's answer to carry, and its own p50 without a gateway to be compared with.
+The gateway builds each prompt of recorded ids, sends ids, and parses the sampled ids into a
+message; the peer leaves both to the engine, a work that a mock does not do, and asks for the ids.
 
-All of them are processes on the same cores. Sessions of ten turns, each request
-with all of the history: 4,200 tokens and 55 KB in the mean, 75 KB at the end; answers of 200 ids.
-Rounds go through all sides in turn and the best round of each counts: neighbours only slow.
+All of them are processes on the same cores. Histories of three lengths, one token an event or
+sixteen (`--per-event 200`: an answer in one piece), one agent or sixteen, whose streams go in
+step, as those of one engine do. A session is opened before anything is measured, so that every
+measured turn extends recorded ones; answers have 200 ids, results 100 tokens. Rounds go through
+all sides in turn and the best of each figure counts: other work on the machine only slows.
 Then what building a prompt costs as the history grows.
 
 Invariant: a figure counts only if every process that belongs to it lives, has worked, and the log
@@ -21,6 +23,7 @@ holds every turn with the engine's ids.
 
 import argparse
 import asyncio
+import contextlib
 import json
 import statistics
 import subprocess
@@ -28,9 +31,9 @@ import sys
 import tempfile
 import urllib.request
 import uuid
-from collections.abc import Sequence
-from dataclasses import dataclass
-from itertools import chain
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -39,28 +42,74 @@ import msgspec
 from benchmarks import gateway_rllm
 from benchmarks.gateway_checks import Recorded, check, turns_in
 from benchmarks.gateway_child import Server
-from benchmarks.gateway_load import Job, Measured
-from benchmarks.gateway_mock import CHAT, Said
+from benchmarks.gateway_load import Agent, Job, Measured
+from benchmarks.gateway_mock import Journal, Prepare
 from benchmarks.gateway_prompts import SIZES, costs_by_size
 from benchmarks.gateway_script import Script, Shape, write
 from benchmarks.peers import environment
+from schemas.events import Turn
 from streams.adapters.gateway.rendering.renderer import Renderer
 from streams.settings import Settings
 from tests.drift import qwen3
 
-AGENTS = {1: 12, 16: 64}
-"""At a time, and sessions of a round."""
-WARM_SESSIONS = 16
-SIDES = {"straight": 16, "proxy": 6, "gateway": 1, "chat": 8, "rllm": 1}
-"""How many times the sessions each side gets: rounds of like length meet like neighbours."""
-BARE = {"straight": "/v1/chat/completions", "chat": f"{CHAT}/chat/completions"}
-"""Paths of the mock, for sides without a process of their own."""
-AIM_PEER_RATE = 5.0
-AIM_PEER_ADDED = 1 / 3
-AIM_ADDED_MS = 3.0
-AIM_RATE = 0.25
-AIM_BUILD_MS = 1.0
 LOAD_S_MAX = 300.0
+CHAT = "/v1/chat/completions"
+GENERATE = "/inference/v1/generate"
+AIM_BUILD_MS = 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Side:
+    """Who is asked, and over which wire the engine answers."""
+
+    wire: str
+    child: str | None
+    """The process between load and engine; None: there is none."""
+    path: str = CHAT
+    minted: bool = False
+    """Whether it is our gateway, with keys for sessions and ids for calls."""
+    bare: str | None = None
+    """The side without a process between, whose p50 is subtracted."""
+
+
+GENERATED, CHATTED = "no gateway, generate", "no gateway, chat"
+PEER, PROXY = "rllm-model-gateway", "bare proxy"
+SIDES = {
+    GENERATED: Side(wire="vllm", child=None, path=GENERATE),
+    CHATTED: Side(wire="vllm chat", child=None),
+    PROXY: Side(wire="vllm", child="proxy", path=GENERATE, bare=GENERATED),
+    PEER: Side(wire="vllm chat", child="rllm", path=gateway_rllm.PATH, bare=CHATTED),
+    "gateway, vLLM": Side(wire="vllm", child="vllm", minted=True, bare=GENERATED),
+    "gateway, SGLang": Side(wire="sglang", child="sglang", minted=True, bare=GENERATED),
+    "gateway, SGLang cumulative": Side(
+        wire="sglang cumulative", child="sglang", minted=True, bare=GENERATED
+    ),
+}
+
+
+SHAPE = Shape(result=100)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """How much is measured."""
+
+    histories: tuple[int, ...] = (4_800, 36_000, 133_000)
+    """Tokens of a session's first prompt; the measured ones are some turns longer."""
+    per_event: tuple[int, ...] = (1, 16)
+    """Tokens that the engine puts into one event."""
+    agents: dict[int, int] = field(default_factory=lambda: {1: 3, 16: 2})
+    """Agents at a time, and turns of each in a round."""
+    rounds: int = 2
+    shape: Shape = SHAPE
+
+    def script_shape(self, history: int) -> Shape:
+        """Sessions long enough for all rounds."""
+        turns = 1 + max(self.agents.values()) * len(self.per_event) * self.rounds
+        return msgspec.structs.replace(self.shape, history=history, turns=turns)
+
+
+SMOKE = Plan(histories=(3_000,), agents={1: 1, 2: 1}, rounds=1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,88 +117,115 @@ class Round:
     """One side under one load."""
 
     p50_ms: float
-    first_p50_ms: float
-    """Of the requests that begin a session, whose prompt is rendered whole."""
+    first_token_p50_ms: float
     per_s: float
     body_bytes: float
-    busy: dict[str, float]
-    """CPU time of each process as a share of the time that passed."""
     cpu_us: dict[str, float]
     """CPU time of each process by request."""
+
+
+@dataclass(slots=True)
+class Group:
+    """Sessions of one side that take their turns together."""
+
+    sessions: dict[str, Agent]
+    turn: int = 0
+
+
+Load = tuple[int, int, str]
+"""Tokens an event, agents, side."""
+Rounds = dict[Load, list[Round]]
 
 
 class Bench:
     """The processes, and what they have done."""
 
-    def __init__(self, folder: Path, script: Script, children: dict[str, Server]):
+    def __init__(self, script_path: Path, children: dict[str, Server]) -> None:
         """All of them serve."""
-        self._script_path = folder / "script"
-        script.save(self._script_path)
-        self._turns = len(script.bodies)
-        self._ids = [answer.ids for answer in script.answers]
+        self._script_path = script_path
         self._children = children
-        assert len({child.port for child in self._children.values()}) == len(self._children)
-        self.prompts: dict[str, list[str]] = {}
-        """What the engine was asked through the gateway, by session."""
+        assert len({child.port for child in children.values()}) == len(children)
+        self._groups: dict[tuple[int, str], Group] = {}
+        self.prompts: dict[str, dict[str, list[str]]] = {}
+        """What the engine was asked through our gateways: by process and session."""
 
-    def round(self, side: str, agents: int, sessions: int) -> Round:
-        """Some sessions to one side, with so many at a time."""
-        ids = [f"{side}-{uuid.uuid4().hex}" for _ in range(sessions)]
+    def open(self, side: str, agents: int) -> None:
+        """Take the first turn of some sessions, whose prompt is rendered whole."""
+        names = [f"{SIDES[side].child}-{uuid.uuid4().hex}" for _ in range(agents)]
+        sessions = {name: Agent(self._key(name, side), []) for name in names}
+        self._groups[agents, side] = Group(sessions)
+        self.round(side, agents, turns=1, per_event=16)
+
+    def round(self, side: str, agents: int, turns: int, per_event: int) -> Round:
+        """Some turns of one side's sessions, all at a time."""
+        shape, group = SIDES[side], self._groups[agents, side]
+        between = group.turn, group.turn + turns
+        prepare = Prepare(wire=shape.wire, per_event=per_event, turns=between)
+        _asked(self._children["mock"].port, "/prepare", msgspec.json.encode(prepare))
         job = Job(
             script=str(self._script_path),
-            port=self._children["mock" if side in BARE else side].port,
+            port=self._children[shape.child or "mock"].port,
+            path=shape.path,
             agents=agents,
-            sessions={name: self._open(name) if side == "gateway" else "none" for name in ids},
-            minted=side == "gateway",
-            path=gateway_rllm.PATH if side == "rllm" else BARE.get(side, BARE["straight"]),
+            turns=between,
+            sessions=group.sessions,
+            minted=shape.minted,
         )
         before = {name: child.cpu_s() for name, child in self._children.items()}
         measured = _load(job)
-        if side == "rllm":
+        group.sessions, group.turn = measured.sessions, between[1]
+        if shape.child == "rllm":
             # It writes on after the last answer; that is its work, and must not slow the next.
-            gateway_rllm.wait_until_stored(job.port, ids, self._turns)
-        spent = {name: child.cpu_s() - before[name] for name, child in self._children.items()}
+            gateway_rllm.wait_until_stored(job.port, list(group.sessions), group.turn)
+        taking_part = [name for name in ("mock", shape.child) if name is not None]
+        spent = {name: self._children[name].cpu_s() - before[name] for name in taking_part}
         spent["load"] = measured.cpu_s
-        self._check(side, ids, spent)
-        if side == "rllm" and gateway_rllm.stored_ids(job.port, ids[-1]) != self._ids:
-            raise RuntimeError("rllm: its store has other ids than the engine gave")
-        return self._told(side, measured, spent)
-
-    def _told(self, side: str, measured: Measured, spent: dict[str, float]) -> Round:
-        taking_part = {name: spent[name] for name in ("load", "mock", side) if name in spent}
-        latencies_s = list(chain.from_iterable(measured.latencies_s))
-        requests = len(latencies_s)
+        self._check(side, group, spent)
+        requests = len(measured.latencies_s)
         return Round(
-            p50_ms=statistics.median(latencies_s) * 1000,
-            first_p50_ms=statistics.median(measured.latencies_s[0]) * 1000,
+            p50_ms=statistics.median(measured.latencies_s) * 1000,
+            first_token_p50_ms=statistics.median(measured.first_tokens_s) * 1000,
             per_s=requests / measured.wall_s,
             body_bytes=measured.sent_bytes / requests,
-            busy={name: cpu_s / measured.wall_s for name, cpu_s in taking_part.items()},
-            cpu_us={name: cpu_s / requests * 1e6 for name, cpu_s in taking_part.items()},
+            cpu_us={name: cpu_s / requests * 1e6 for name, cpu_s in spent.items()},
         )
 
-    def _check(self, side: str, sessions: list[str], spent: dict[str, float]) -> None:
-        said = self._said()
-        expected = dict.fromkeys(sessions, self._turns)
-        assert said.answered == expected, f"{side}: the engine was asked something else"
-        self.prompts.update(said.prompts)
-        idle = [name for name in ("load", "mock", side) if spent.get(name, 1.0) <= 0]
+    def check_store_of_peer(self, script: Script) -> None:
+        """The peer has the engine's ids too."""
+        for (_, side), group in self._groups.items():
+            if SIDES[side].child == "rllm":
+                session, port = next(iter(group.sessions)), self._children["rllm"].port
+                expected = [answer.ids for answer in script.answers[: group.turn]]
+                if gateway_rllm.stored_ids(port, session) != expected:
+                    raise RuntimeError("rllm: its store has other ids than the engine gave")
+
+    def _check(self, side: str, group: Group, spent: dict[str, float]) -> None:
+        answer = _asked(self._children["mock"].port, "/journal")
+        journal = msgspec.json.decode(answer, type=Journal)
+        wrong = {name for name in group.sessions if journal.answered.get(name) != group.turn}
+        assert not wrong, f"{side}: the engine was asked something else by {wrong}"
+        kept = self.prompts.setdefault(SIDES[side].child or "mock", {})
+        for name, digests in journal.prompts.items():
+            kept.setdefault(name, []).extend(digests)
+        idle = [name for name, cpu_s in spent.items() if cpu_s <= 0]
         assert not idle, f"{side}: {idle} did nothing"
 
-    def _said(self) -> Said:
-        address = f"http://127.0.0.1:{self._children['mock'].port}/journal"
-        with urllib.request.urlopen(address, timeout=60) as answer:
-            return msgspec.json.decode(answer.read(), type=Said)
+    def _key(self, session_id: str, side: str) -> str:
+        if not SIDES[side].minted:
+            return "none"
+        gateway = self._children[SIDES[side].child or ""]
+        control = {"authorization": f"Bearer {gateway.ready['control_key']}"}
+        asked = json.dumps({"session_id": session_id}).encode()
+        return str(json.loads(_asked(gateway.port, "/control/sessions", asked, control))["key"])
 
-    def _open(self, session_id: str) -> str:
-        gateway = self._children["gateway"]
-        request = urllib.request.Request(
-            f"http://127.0.0.1:{gateway.port}/control/sessions",
-            data=json.dumps({"session_id": session_id}).encode(),
-            headers={"authorization": f"Bearer {gateway.ready['control_key']}"},
-        )
-        with urllib.request.urlopen(request, timeout=60) as answer:
-            return str(json.load(answer)["key"])
+
+def _asked(
+    port: int, path: str, body: bytes | None = None, headers: dict[str, str] | None = None
+) -> bytes:
+    request = urllib.request.Request(f"http://127.0.0.1:{port}{path}", body, headers or {})
+    with urllib.request.urlopen(request, timeout=60) as answer:
+        content: bytes = answer.read()
+    return content
 
 
 def _load(job: Job) -> Measured:
@@ -165,132 +241,129 @@ def _load(job: Job) -> Measured:
     return msgspec.json.decode(done.stdout, type=Measured)
 
 
-Rounds = dict[int, dict[str, list[Round]]]
+@contextlib.contextmanager
+def serving(script_path: Path, folder: Path) -> Iterator[dict[str, Server]]:
+    """Every process but the load."""
+    with contextlib.ExitStack() as stack:
+        mock = stack.enter_context(Server("benchmarks.gateway_mock", str(script_path)))
+        address = f"http://127.0.0.1:{mock.port}"
+        others = {
+            "proxy": Server("benchmarks.gateway_proxy", str(mock.port)),
+            "rllm": Server(
+                "benchmarks.gateway_rllm",
+                f"{address}/v1",
+                str(folder / "rllm.db"),
+                python=environment("rllm"),
+            ),
+        }
+        for kind in ("sglang", "vllm"):
+            log = str(folder / f"{kind}.db")
+            others[kind] = Server("benchmarks.gateway_served", kind, address, log)
+        yield {"mock": mock} | {n: stack.enter_context(child) for n, child in others.items()}
 
 
-def measure(
-    script: Script, folder: Path, *, agents: dict[int, int], rounds: int, warm: int
-) -> tuple[Rounds, Recorded]:
-    """Rounds by agents and side, and what the log holds of them."""
-    script_path, log_path = folder / "script", folder / "log.db"
+def measure(script: Script, folder: Path, plan: Plan) -> tuple[Rounds, Recorded]:
+    """Rounds by load, and what the logs hold of them."""
+    script_path = folder / "script"
     script.save(script_path)
-    found: Rounds = {number: {side: [] for side in SIDES} for number in agents}
-    with (
-        Server("benchmarks.gateway_mock", str(script_path)) as mock,
-        Server("benchmarks.gateway_proxy", str(mock.port)) as proxy,
-        Server(
-            "benchmarks.gateway_served", f"http://127.0.0.1:{mock.port}", str(log_path)
-        ) as gateway,
-        Server(
-            "benchmarks.gateway_rllm",
-            f"http://127.0.0.1:{mock.port}{CHAT}",
-            str(folder / "rllm.db"),
-            python=environment("rllm"),
-        ) as rllm,
-    ):
-        children = {"mock": mock, "proxy": proxy, "gateway": gateway, "rllm": rllm}
-        bench = Bench(folder, script, children)
-        for side in SIDES:
-            bench.round(side, min(warm, max(agents)), warm)
-        for _ in range(rounds):
-            for number, sessions in agents.items():
-                for side, times in SIDES.items():
-                    found[number][side].append(bench.round(side, number, sessions * times))
-        turns = asyncio.run(turns_in(log_path, Settings()))
-        recorded = check(turns, bench.prompts, script)
-    return found, recorded
+    found: Rounds = {}
+    with serving(script_path, folder) as children:
+        bench = Bench(script_path, children)
+        for agents, side in product(plan.agents, SIDES):
+            bench.open(side, agents)
+        for _ in range(plan.rounds):
+            for per_event, (agents, turns), side in product(
+                plan.per_event, plan.agents.items(), SIDES
+            ):
+                done = bench.round(side, agents, turns, per_event)
+                found.setdefault((per_event, agents, side), []).append(done)
+        bench.check_store_of_peer(script)
+        recorded: dict[str, list[Turn]] = {}
+        prompts: dict[str, list[str]] = {}
+        for kind in ("sglang", "vllm"):
+            recorded |= asyncio.run(turns_in(folder / f"{kind}.db", Settings()))
+            prompts |= bench.prompts[kind]
+    return found, check(recorded, prompts, script)
 
 
 def best(rounds: Sequence[Round]) -> Round:
-    """The best of each figure; shares of the round with the most requests."""
-    fastest = max(rounds, key=lambda one: one.per_s)
+    """The best of each figure."""
     return Round(
         p50_ms=min(one.p50_ms for one in rounds),
-        first_p50_ms=min(one.first_p50_ms for one in rounds),
-        per_s=fastest.per_s,
-        body_bytes=fastest.body_bytes,
-        busy=fastest.busy,
-        cpu_us={name: min(one.cpu_us[name] for one in rounds) for name in fastest.cpu_us},
+        first_token_p50_ms=min(one.first_token_p50_ms for one in rounds),
+        per_s=max(one.per_s for one in rounds),
+        body_bytes=rounds[0].body_bytes,
+        cpu_us={name: min(one.cpu_us[name] for one in rounds) for name in rounds[0].cpu_us},
     )
 
 
-def show_load(found: Rounds) -> dict[str, Any]:
-    """Print the table; the same as data."""
-    report: dict[str, Any] = {}
-    for agents, sides in found.items():
-        rows = {side: best(rounds) for side, rounds in sides.items()}
-        straight, proxy = rows["straight"], rows["proxy"]
-        print(f"\n{agents} at a time      p50 ms   added ms      req/s   of proxy   of straight")
-        bare = {side: rows["chat" if side in ("chat", "rllm") else "straight"] for side in rows}
-        for side, row in rows.items():
-            print(
-                f"  {side:<12} {row.p50_ms:>11.2f} {row.p50_ms - bare[side].p50_ms:>10.2f}"
-                f" {row.per_s:>10,.0f} {row.per_s / proxy.per_s:>10.2f}"
-                f" {row.per_s / straight.per_s:>13.2f}"
-            )
-            spent = [f"{name} {row.cpu_us[name]:,.0f} us" for name in row.cpu_us]
-            busy = [f"{name} {share:.0%}" for name, share in row.busy.items()]
-            print(f"    CPU a request: {', '.join(spent)}; busy: {', '.join(busy)}")
-        gateway, peer = rows["gateway"], rows["rllm"]
-        added = peer.p50_ms - bare["rllm"].p50_ms
-        report[str(agents)] = {
-            "added_p50_ms": gateway.p50_ms - straight.p50_ms,
-            "added_p50_ms_to_proxy": gateway.p50_ms - proxy.p50_ms,
-            "first_turn_p50_ms": gateway.first_p50_ms,
-            "per_s_of_proxy": gateway.per_s / proxy.per_s,
-            "per_s_of_straight": gateway.per_s / straight.per_s,
-            "per_s_of_rllm": gateway.per_s / peer.per_s,
-            "added_p50_of_rllm": (gateway.p50_ms - straight.p50_ms) / added,
-            "cpu_of_rllm": gateway.cpu_us["gateway"] / peer.cpu_us["rllm"],
-            "cpu_of_proxy": gateway.cpu_us["gateway"] / proxy.cpu_us["proxy"],
-            "sides": {side: msgspec.to_builtins(row) for side, row in rows.items()},
-        }
-    return report
-
-
-def show_peer(report: dict[str, Any]) -> None:
-    """Print how the gateway stands to its peer."""
-    for agents, row in report.items():
-        print(
-            f"of rllm at {agents:>2}: {row['per_s_of_rllm']:.1f} times the req/s"
-            f" (aim {AIM_PEER_RATE:g}), {row['added_p50_of_rllm']:.2f} of the added p50"
-            f" (aim {AIM_PEER_ADDED:.2f}), {row['cpu_of_rllm']:.2f} of the CPU a request"
+def show(found: Rounds, recorded: Recorded) -> list[dict[str, Any]]:
+    """Print a table for each load; the same as data."""
+    rows = {load: best(rounds) for load, rounds in found.items()}
+    report = []
+    for per_event, agents in dict.fromkeys(load[:2] for load in rows):
+        here = {side: rows[per_event, agents, side] for side in SIDES}
+        cpu_ms = {s: row.cpu_us[SIDES[s].child or "mock"] / 1000 for s, row in here.items()}
+        load = (
+            f"{recorded.prompt_tokens:,.0f} prompt tokens, {per_event} an event, {agents} at a time"
         )
+        columns = "CPU ms a request  of peer  of proxy   first token ms   added p50 ms     req/s"
+        print(f"\n{load}\n{'':<27}{columns}")
+        for side, row in here.items():
+            shape = SIDES[side]
+            if shape.bare is None:
+                continue
+            figures = {
+                "cpu_ms": cpu_ms[side],
+                "cpu_of_peer": cpu_ms[side] / cpu_ms[PEER],
+                "cpu_of_proxy": cpu_ms[side] / cpu_ms[PROXY],
+                "first_token_ms": row.first_token_p50_ms,
+                "added_ms": row.p50_ms - here[shape.bare].p50_ms,
+                "per_s": row.per_s,
+            }
+            print(
+                "{:<27}{cpu_ms:>16.1f} {cpu_of_peer:>8.2f} {cpu_of_proxy:>9.1f}"
+                "{first_token_ms:>17.1f} {added_ms:>14.1f} {per_s:>9.1f}".format(side, **figures)
+            )
+            which = {"side": side, "agents": agents, "per_event": per_event}
+            report.append({**which, **figures, "round": msgspec.to_builtins(row)})
+    return report
 
 
 def main() -> None:
     """Print the tables and the JSON."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rounds", type=int, default=5, help="through all sides")
-    parser.add_argument("--sessions", type=int, default=3, help="of the prompt-building table")
+    parser.add_argument("--rounds", type=int, default=Plan().rounds, help="through all sides")
+    parser.add_argument("--history", type=int, action="append", help="only this one, in tokens")
+    parser.add_argument("--per-event", type=int, action="append", help="only so many tokens")
+    parser.add_argument("--smoke", action="store_true", help="a short history, one round")
     arguments = parser.parse_args()
-    qwen = qwen3.load()
-    script = write(qwen, Shape())
-    with tempfile.TemporaryDirectory() as name:
-        found, recorded = measure(
-            script, Path(name), agents=AGENTS, rounds=arguments.rounds, warm=WARM_SESSIONS
+    plan = (
+        SMOKE
+        if arguments.smoke
+        else Plan(
+            histories=tuple(arguments.history or Plan().histories),
+            per_event=tuple(arguments.per_event or Plan().per_event),
+            rounds=arguments.rounds,
         )
-    body_kb = best(found[max(AGENTS)]["gateway"]).body_bytes / 1000
-    built = ", ".join(f"{count:,} {how}" for how, count in sorted(recorded.built.items()))
-    print(
-        f"{recorded.turns:,} turns in the log with the engine's ids ({built});"
-        f" in the mean {recorded.prompt_tokens:,.0f} prompt tokens, {body_kb:.0f} KB a body"
     )
-    report = show_load(found)
-    print(f"\naims: added p50 at 1: {AIM_ADDED_MS:g} ms; req/s of the proxy at 16: {AIM_RATE:g}")
-    show_peer(report)
-    costs = costs_by_size(
-        qwen,
-        Renderer(qwen3.tokenizer_folder()),
-        SIZES,
-        sessions=arguments.sessions,
-        shape=Shape(question=400),
-    )
+    qwen = qwen3.load()
+    loads = []
+    for history in plan.histories:
+        with tempfile.TemporaryDirectory() as name:
+            script = write(qwen, plan.script_shape(history))
+            found, recorded = measure(script, Path(name), plan)
+        report = show(found, recorded)
+        built = ", ".join(f"{count:,} {how}" for how, count in sorted(recorded.built.items()))
+        print(f"{recorded.turns:,} turns in the logs with the engine's ids ({built})", flush=True)
+        loads.append({"prompt_tokens": recorded.prompt_tokens, "rows": report})
+    sizes = SIZES[:1] if arguments.smoke else SIZES
+    renderer, shape = Renderer(qwen3.tokenizer_folder()), Shape(question=400, result=130)
+    costs = costs_by_size(qwen, renderer, sizes, sessions=1 if arguments.smoke else 3, shape=shape)
     print(f"\nhistory, tokens    build ms    read the body ms     aim: {AIM_BUILD_MS:g} ms, flat")
     for size, row in costs.items():
         print(f"{size:>15,} {row['build_ms']:>11.2f} {row['read_ms']:>19.2f}")
-    facts = {"turns": recorded.turns, "prompt_tokens": recorded.prompt_tokens, "body_kb": body_kb}
-    print(json.dumps({"load": report, "prompts": costs, **facts}))
+    print(json.dumps({"loads": loads, "prompts": costs}))
 
 
 if __name__ == "__main__":

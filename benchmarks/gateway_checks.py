@@ -54,7 +54,7 @@ async def turns_in(path: Path, settings: Settings) -> dict[str, list[Turn]]:
 def check(
     turns: Mapping[str, Sequence[Turn]], prompts: Mapping[str, Sequence[str]], script: Script
 ) -> Recorded:
-    """What was recorded of sessions that all follow the script.
+    """What was recorded of sessions that all follow the script, as far as they went.
 
     Args:
         turns: what the log holds, by session.
@@ -70,10 +70,11 @@ def check(
     tokens = 0
     for session_id, recorded in turns.items():
         asked = prompts[session_id]
-        if not len(recorded) == len(asked) == len(script.answers):
+        answers = script.answers[: len(asked)]
+        if not len(recorded) == len(asked) == len(answers):
             told = f"{len(recorded)} turns in the log, {len(asked)} at the engine"
             raise Disagreed(f"session {session_id}: {told}")
-        for turn, digest, answer in zip(recorded, asked, script.answers, strict=True):
+        for turn, digest, answer in zip(recorded, asked, answers, strict=True):
             logprobs = np.asarray(answer.logprobs, np.float32)
             same = (
                 turn.prompt_digest is not None

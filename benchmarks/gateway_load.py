@@ -1,8 +1,9 @@
 """The load generator, a process of its own: so many agents at a time, each one session at a time.
 
 A job comes on stdin, what was measured goes to stdout. An agent sends its next request when it
-has the last answer. A request is put together before its clock starts; the clock stops when the
-last byte of the answer is there.
+has all of the last answer. A request is put together before its clock starts; the clock stops
+when the last byte of the answer is there. Of an answer only its first token, its end and the id
+of its tool call are looked for.
 
 Invariant: an answer that is none, or lacks the call that the next request echoes, ends the run.
 """
@@ -17,14 +18,21 @@ from pathlib import Path
 import msgspec
 import uvloop
 
-from benchmarks.gateway_http import Connection, request
-from benchmarks.gateway_mock import SESSION_HEADER
+from benchmarks.gateway_http import SESSION_HEADER, Connection, Reply, request
 from benchmarks.gateway_script import Script
 
-_CALL = re.compile(rb'"tool_calls":\[\{"id":"([^"]+)"')
+CALL_ID = re.compile(rb'"tool_calls":\[\{[^\]]*?"id":"([^"]+)"')
 _OK = 200
-UNMINTED = b"call_" + b"x" * 31
+UNMINTED = "call_" + "x" * 31
 """In place of an id where nobody mints one, as long as one."""
+
+
+class Agent(msgspec.Struct):
+    """One session's part in a job."""
+
+    key: str
+    calls: list[str]
+    """Ids of the tool calls of its turns so far."""
 
 
 class Job(msgspec.Struct):
@@ -32,13 +40,14 @@ class Job(msgspec.Struct):
 
     script: str
     port: int
+    path: str
+    """May hold `{session}`."""
     agents: int
-    sessions: dict[str, str]
-    """Keys, by session."""
+    turns: tuple[int, int]
+    """Of each session: from this one, up to but without that one."""
+    sessions: dict[str, Agent]
     minted: bool
     """Whether answers bring ids that the next requests have to carry."""
-    path: str = "/v1/chat/completions"
-    """May hold `{session}`."""
 
 
 class Measured(msgspec.Struct):
@@ -47,9 +56,11 @@ class Measured(msgspec.Struct):
     wall_s: float
     cpu_s: float
     """Of this process."""
-    latencies_s: list[list[float]]
-    """By turn of the session, from the first on."""
+    latencies_s: list[float]
+    first_tokens_s: list[float]
     sent_bytes: int
+    sessions: dict[str, Agent]
+    """As they are now."""
 
 
 class Load:
@@ -59,8 +70,9 @@ class Load:
         """Nothing is sent yet."""
         self._job = job
         self._script = Script.load(Path(job.script))
-        self.latencies_s: list[list[float]] = [[] for _ in self._script.bodies]
-        self.sent_bytes = 0
+        self._latencies_s: list[float] = []
+        self._first_tokens_s: list[float] = []
+        self._sent_bytes = 0
 
     async def run(self) -> Measured:
         loop = asyncio.get_running_loop()
@@ -70,32 +82,37 @@ class Load:
         ]
         left = iter(self._job.sessions.items())
         began_s, spent_s = time.perf_counter(), time.process_time()
-        await asyncio.gather(*(self._agent(connection, left) for connection in connections))
+        await asyncio.gather(*(self._work(connection, left) for connection in connections))
         return Measured(
             wall_s=time.perf_counter() - began_s,
             cpu_s=time.process_time() - spent_s,
-            latencies_s=self.latencies_s,
-            sent_bytes=self.sent_bytes,
+            latencies_s=self._latencies_s,
+            first_tokens_s=self._first_tokens_s,
+            sent_bytes=self._sent_bytes,
+            sessions=self._job.sessions,
         )
 
-    async def _agent(self, connection: Connection, left: Iterator[tuple[str, str]]) -> None:
-        for session_id, key in left:
-            calls: list[bytes] = []
-            for turn in range(len(self._script.bodies)):
+    async def _work(self, connection: Connection, left: Iterator[tuple[str, Agent]]) -> None:
+        for session_id, agent in left:
+            headers = {"authorization": f"Bearer {agent.key}", SESSION_HEADER: session_id}
+            path = self._job.path.format(session=session_id)
+            for turn in range(*self._job.turns):
+                calls = [call.encode() for call in agent.calls]
                 body = self._script.body(turn, session_id.encode(), calls)
-                headers = {"authorization": f"Bearer {key}", SESSION_HEADER: session_id}
-                head = request(self._job.path.format(session=session_id), headers, len(body))
+                head = request(path, headers, len(body))
                 began_s = time.perf_counter()
-                status, answer = await connection.exchange([head, body])
-                self.latencies_s[turn].append(time.perf_counter() - began_s)
-                self.sent_bytes += len(body)
-                calls.append(self._call(session_id, status, answer))
+                reply = await connection.exchange([head, body])
+                self._latencies_s.append(time.perf_counter() - began_s)
+                self._sent_bytes += len(body)
+                agent.calls.append(self._call_id(session_id, reply))
+                assert reply.first_token_s is not None, f"session {session_id}: no token"
+                self._first_tokens_s.append(reply.first_token_s - began_s)
 
-    def _call(self, session_id: str, status: int, answer: bytes) -> bytes:
-        found = _CALL.search(answer) if self._job.minted else None
-        if status != _OK or (self._job.minted and found is None):
-            raise RuntimeError(f"session {session_id}: {status} {answer[:500]!r}")
-        return found[1] if found else UNMINTED
+    def _call_id(self, session_id: str, reply: Reply) -> str:
+        found = CALL_ID.search(reply.body) if self._job.minted else None
+        if reply.status != _OK or (self._job.minted and found is None):
+            raise RuntimeError(f"session {session_id}: {reply.status} {reply.body[-500:]!r}")
+        return found[1].decode() if found else UNMINTED
 
 
 def main() -> None:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from time import process_time
 from typing import Any
 
-from benchmarks.gateway_script import ORDINARY, Shape, Writer, body, echo, result, tools
+from benchmarks.gateway_script import Shape, Writer, body, echo, result, tools
 from streams.adapters.dialects import openai_chat
 from streams.adapters.dialects.calls import Message
 from streams.adapters.gateway.history.recorded import History
@@ -49,7 +49,7 @@ class Costs:
 
 def grown(qwen: Qwen3, renderer: Renderer, size: int, shape: Shape) -> Costs:
     """A session that grows to a prompt of that size."""
-    writer, history, costs = Writer(qwen, ORDINARY), History(), Costs()
+    writer, history, costs = Writer(qwen), History(), Costs()
     offered = tools(writer, shape.tools)
     messages: list[dict[str, Any]] = [{"role": "user", "content": writer.words(shape.question)}]
     while not costs.prompt_tokens or costs.prompt_tokens[-1] < size:

@@ -1,48 +1,50 @@
-"""What the agents of the benchmark say and what the model answers: one conversation, written once.
+"""What the agents of the benchmark ask and what the model answers: one conversation.
 
-    request 1   tools, system, user
+    request 1   tools, system, user, earlier calls and results, up to the asked history
     request n   request n-1, its answer as a client sends it back, the tool's result
 
-An answer thinks, speaks and calls a tool. A client drops the thinking and carries the call's id,
-so the prompt of the next request goes on from the recorded tokens or loses them. Ids are minted
-by the gateway while the load runs, so every body is prepared with holes where they stand. What
-the user asks and what tools give begins with the session's own name, also a hole: only system
-prompt and tools are the same in all sessions.
-
-Text is made of long words that are one token each, so that 4,000 tokens take about 55 KB.
+An answer has reasoning, text and a tool call. A client drops the reasoning and carries the call's
+id, so the next prompt either extends the recorded tokens or loses them. Ids are minted by the
+gateway while the load runs, so messages are prepared with placeholders for them. The user's
+question and every result begin with the session's name, also a placeholder: only tools, system
+prompt and earlier calls are the same in all sessions.
 
 Invariant: an answer has exactly the asked number of ids, the end token included.
 """
 
 import random
 import re
+import struct
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from tests.drift.qwen3 import STOP, Qwen3
+if TYPE_CHECKING:
+    # It takes seconds to load, and the processes that only read a script do not need it.
+    from tests.drift.qwen3 import Qwen3
 
 HOLE = re.compile(rb"<<(call-\d+|session)>>")
 SESSION_HOLE = -1
 OWN = "<<session>>"
-LONG = re.compile("\u0120[a-z]{15,}")
-"""A word of the vocabulary with the blank before it, as byte-level vocabularies spell one."""
 ORDINARY = re.compile("\u0120[a-z]{3,5}")
+"""Words of the vocabulary, with the blank before them as byte-level vocabularies spell one."""
 THOUGHT_SHARE = 0.3
 MODEL = "bench"
+STOP = "<|im_end|>"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Shape:
+class Shape(msgspec.Struct, frozen=True, kw_only=True):
     """How long a session is, in tokens."""
 
     turns: int = 10
-    question: int = 1_850
+    history: int = 4_000
+    """The first prompt, about; never less than tools, system prompt and question."""
+    system: int = 1_000
+    question: int = 200
     answer: int = 200
-    result: int = 130
+    result: int = 300
     tools: int = 4
 
 
@@ -51,29 +53,43 @@ class Answer(msgspec.Struct, frozen=True):
 
     ids: list[int]
     logprobs: list[float]
+    """Float32 values, as engines send them."""
+    pieces: list[str]
+    """The text of each id."""
     reasoning: str
     text: str
     arguments: dict[str, str]
 
 
+class Part(msgspec.Struct, frozen=True):
+    """Some messages as JSON, with placeholders."""
+
+    texts: list[bytes]
+    holes: list[int]
+    """Of which turn's call, between two texts; `SESSION_HOLE`: the session's name."""
+
+    def filled(self, session_id: bytes, calls: Sequence[bytes]) -> bytes:
+        pieces = [self.texts[0]]
+        for hole, text in zip(self.holes, self.texts[1:], strict=True):
+            pieces += [session_id if hole == SESSION_HOLE else calls[hole], text]
+        return b"".join(pieces)
+
+
 class Script(msgspec.Struct, frozen=True):
-    """A session: its answers, and its requests as bodies with holes."""
+    """A session: its answers, and the messages that each request adds."""
 
     answers: list[Answer]
-    bodies: list[list[bytes]]
-    """Each in parts, between which the ids of earlier calls and the session's name belong."""
-    holes: list[list[int]]
-    """Of which turn's call, for each gap between two parts; `SESSION_HOLE`: the name."""
-    prompt_tokens: list[int] = []
-    """Of each request, as a template prints it."""
+    head: bytes
+    """Of every body, up to its messages."""
+    added: list[Part]
+    """By turn."""
+    prompt_tokens: list[int]
+    """Of each request, about; the first as a template renders it."""
 
     def body(self, turn: int, session_id: bytes, calls: Sequence[bytes]) -> bytes:
-        """A request, its holes filled."""
-        parts = self.bodies[turn]
-        pieces = [parts[0]]
-        for hole, part in zip(self.holes[turn], parts[1:], strict=True):
-            pieces += [session_id if hole == SESSION_HOLE else calls[hole], part]
-        return b"".join(pieces)
+        """A streamed request with its placeholders filled."""
+        messages = b",".join(part.filled(session_id, calls) for part in self.added[: turn + 1])
+        return b"".join((self.head, messages, b"]}"))
 
     def save(self, path: Path) -> None:
         path.write_bytes(msgspec.msgpack.encode(self))
@@ -86,18 +102,18 @@ class Script(msgspec.Struct, frozen=True):
 class Writer:
     """Writes texts of a given number of tokens."""
 
-    def __init__(self, qwen: Qwen3, words: re.Pattern[str] = LONG) -> None:
+    def __init__(self, qwen: "Qwen3") -> None:
         """The same words every time."""
         self._qwen = qwen
         self._chance = random.Random(0)
         vocabulary = qwen.tokenizer.get_vocab()
-        self._words = sorted(word[1:] for word in vocabulary if words.fullmatch(word))
+        self._words = sorted(word[1:] for word in vocabulary if ORDINARY.fullmatch(word))
 
     def words(self, tokens: int) -> str:
         return "".join(f" {word}" for word in self._chance.choices(self._words, k=tokens))
 
     def answer(self, tokens: int) -> Answer:
-        """Thinking, text and a call, so many ids in all."""
+        """Reasoning, text and a call, so many ids in all."""
         arguments = {"path": f"/src/{self._chance.choice(self._words)}.py", "pattern": "def "}
         spoken = 0
         while True:
@@ -113,8 +129,8 @@ class Writer:
             spoken += tokens - len(ids)
             if spoken < 0:
                 raise ValueError(f"no answer has only {tokens} tokens")
-        logprobs = [round(-self._chance.random(), 6) for _ in ids]
-        return Answer(ids, logprobs, reasoning, text, arguments)
+        logprobs = [_float32(-self._chance.random()) for _ in ids]
+        return Answer(ids, logprobs, self._qwen.pieces(ids), reasoning, text, arguments)
 
 
 def tools(writer: Writer, count: int) -> list[dict[str, Any]]:
@@ -129,7 +145,7 @@ def tools(writer: Writer, count: int) -> list[dict[str, Any]]:
 
 
 def echo(answer: Answer, identity: str) -> dict[str, Any]:
-    """An answer as most clients send it back: without what was thought."""
+    """An answer as most clients send it back: without its reasoning."""
     arguments = msgspec.json.encode(answer.arguments).decode()
     function = {"name": "search", "arguments": arguments}
     call = {"id": identity, "type": "function", "function": function}
@@ -141,30 +157,43 @@ def result(text: str, identity: str) -> dict[str, Any]:
 
 
 def body(messages: Sequence[dict[str, Any]], offered: Sequence[dict[str, Any]]) -> bytes:
-    asked = {"model": MODEL, "messages": messages, "tools": offered, "temperature": 1.0}
-    return msgspec.json.encode(asked)
+    asked = {"model": MODEL, "stream": True, "temperature": 1.0, "tools": offered}
+    return msgspec.json.encode({**asked, "messages": messages})
 
 
-def write(qwen: Qwen3, shape: Shape) -> Script:
+def write(qwen: "Qwen3", shape: Shape) -> Script:
     """One session."""
     writer = Writer(qwen)
     offered = tools(writer, shape.tools)
-    half = shape.question // 2
     messages: list[dict[str, Any]] = [
-        {"role": "system", "content": writer.words(half)},
-        {"role": "user", "content": OWN + writer.words(shape.question - half)},
+        {"role": "system", "content": writer.words(shape.system)},
+        {"role": "user", "content": OWN + writer.words(shape.question)},
     ]
-    script = Script([], [], [], [])
+
+    def exchange(identity: str, answer: Answer) -> list[dict[str, Any]]:
+        return [echo(answer, identity), result(OWN + writer.words(shape.result), identity)]
+
+    step = shape.answer + shape.result
+    for at in range(shape.system + shape.question, shape.history, step):
+        messages += exchange(f"call_earlier_{at}", writer.answer(shape.answer))
+    prompt_tokens = len(qwen.render(messages, offered))
+    script = Script([], body([], offered)[: -len(b"]}")], [], [])
     for turn in range(shape.turns):
-        parts = HOLE.split(body(messages, offered))
-        script.bodies.append(parts[::2])
-        script.holes.append([_hole(name) for name in parts[1::2]])
-        script.prompt_tokens.append(len(qwen.render(messages, offered)))
-        answer = writer.answer(shape.answer)
-        script.answers.append(answer)
-        identity = f"<<call-{turn}>>"
-        messages += [echo(answer, identity), result(OWN + writer.words(shape.result), identity)]
+        script.added.append(_part(messages))
+        script.answers.append(writer.answer(shape.answer))
+        script.prompt_tokens.append(prompt_tokens + turn * step)
+        messages = exchange(f"<<call-{turn}>>", script.answers[-1])
     return script
+
+
+def _float32(value: float) -> float:
+    (rounded,) = struct.unpack("f", struct.pack("f", value))
+    return float(rounded)
+
+
+def _part(messages: Sequence[dict[str, Any]]) -> Part:
+    parts = HOLE.split(msgspec.json.encode(messages)[1:-1])
+    return Part(parts[::2], [_hole(name) for name in parts[1::2]])
 
 
 def _hole(name: bytes) -> int:

@@ -27,9 +27,9 @@ from streams.processor.rows import Row, RowKey, write_key, write_row
 from streams.settings import PREFIX, Settings
 from tests.kafka.broker import Broker
 
-LOADS = {1: 80_000, 20: 8_000, 200: 1_000}
+LOADS = {1: 80_000, 4: 30_000, 20: 8_000, 200: 1_000}
 """Kilobytes an event, and how many of them."""
-AIMS = {1: None, 20: 0.5, 200: 0.8}
+AIMS = {1: None, 4: None, 20: 0.5, 200: 0.8}
 SECONDS_MAX = 240.0
 _RECOVERED = re.compile(r"recovered (\d+) rows .* in (\d+) ms")
 SIDES = {
