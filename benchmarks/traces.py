@@ -23,11 +23,11 @@ from streams.log.interface import Outgoing
 from streams.log.keys import event_key
 from streams.log.sqlite import SqliteLog
 from streams.processor.embedded import EmbeddedProcessor
-from streams.settings import Settings
+from streams.settings import KAFKA_TRACE_SHARE, Settings
 
 SETTINGS = Settings(hard_limit_s=1e9)
 """The sessions have fixed times, so that their bytes are always the same; none is too old."""
-SHARES = {"off": 0.0, "sampled": SETTINGS.trace_share, "on": 1.0}
+SHARES = {"off": 0.0, "sampled": KAFKA_TRACE_SHARE, "on": 1.0}
 TURNS = 20
 SIZES = Sizes(first_prompt=500, output=100, tool=200)
 SECONDS_MAX = 600.0

@@ -25,6 +25,7 @@ FRAMING_BYTES = 4096
 ENVELOPE_BYTES = 65_536
 """What a dead letter or a table row adds to the event it holds."""
 FOR_EVER = -1
+KAFKA_TRACE_SHARE = 0.01
 KAFKA = settings_checks.KAFKA
 ACCEPT = settings_checks.ACCEPT
 
@@ -118,8 +119,9 @@ class Settings:
 
     profile: str = "seed"
     """The rules for sessions that name none."""
-    trace_share: float = 0.01
-    """Part of the sessions that leave a trace; failures and eval sessions always do."""
+    trace_share: float | None = None
+    """Part of the sessions that leave a trace; failures and eval sessions always do. Unset: 1 on a
+    file, 0.01 on Kafka."""
     foreign_partitions: str = "refuse"
     """Events that are not on the partition of their session's key: `refuse` makes them dead
     letters, `accept` takes them where they are, for logs that have open sessions of that kind."""
@@ -248,6 +250,13 @@ class Settings:
     def record_bytes_max(self) -> int:
         """Of a record that holds a whole event: a dead letter, a row of the table, a sample."""
         return self.message_bytes_max + ENVELOPE_BYTES
+
+    @property
+    def traced_share(self) -> float:
+        """`trace_share`, else what is usual on this kind of log."""
+        if self.trace_share is not None:
+            return self.trace_share
+        return KAFKA_TRACE_SHARE if self.log == KAFKA else 1.0
 
     @property
     def turns_topic(self) -> str:

@@ -96,7 +96,7 @@ def check_pairs(settings: "Settings") -> None:
     for name in (n for n in _MOST if getattr(settings, n)):
         if getattr(settings, name) > _MOST[name]:
             refuse(name, getattr(settings, name), f"the most is {_MOST[name]}")
-    if settings.trace_share > 1:
+    if (settings.trace_share or 0) > 1:
         refuse("trace_share", settings.trace_share, "give a part from 0 to 1")
     if (settings.min_insync or 1) > (settings.replication or 3):
         refuse("min_insync", settings.min_insync, "more than the copies there are")

@@ -45,8 +45,8 @@ def sink() -> None:
     """Write the traces of closed sessions somewhere.
 
     Each sink reads the log by itself, from where it was when it last ended, and changes nothing
-    there. Which sessions leave a trace says TURNSTREAM_TRACE_SHARE; failures and eval sessions
-    always do. SIGTERM writes what is left and exits 0.
+    there. On a file every session leaves a trace, on Kafka one in 100 (TURNSTREAM_TRACE_SHARE),
+    and every failure and eval session. SIGTERM writes what is left and exits 0.
     """
 
 
@@ -130,6 +130,11 @@ def _run(name: str, make: Make, log: str | None, *, once: bool, until_stdin_ends
                     settings, consuming.counts, lambda: _look(consuming), f"turnstream sink {name}"
                 )
             )
+            if settings.traced_share < 1:
+                say(
+                    f"{settings.traced_share:.4g} of the sessions leave a trace, and failures and "
+                    "eval sessions; with TURNSTREAM_TRACE_SHARE=1 for the processors all do"
+                )
             try:
                 with Watch(f"turnstream sink {name}", settings) as watch:
                     if not once:

@@ -53,7 +53,7 @@ def disk_bytes(settings: Settings) -> dict[str, float | None]:
 def _kept(settings: Settings) -> Iterator[tuple[str, float | None]]:
     turns = settings.expected_turns_per_s
     rate = turns * settings.expected_turn_bytes
-    traced = min(1.0, settings.trace_share + _FAILURES) if settings.trace_share else 0.0
+    traced = min(1.0, settings.traced_share + _FAILURES) if settings.traced_share else 0.0
     many = settings.partitions
     for topic, partitions, hours, per_s in (
         (settings.turns_topic, many, settings.retention_turns_hours, rate),

@@ -21,6 +21,6 @@ def rules_from(settings: Settings) -> Rules:
             sample_bytes=min(DEFAULT_LIMITS.sample_bytes, fits),
             record_bytes=min(DEFAULT_LIMITS.record_bytes, fits),
         ),
-        trace_share=settings.trace_share,
+        trace_share=settings.traced_share,
         turn_age_ms_max=int(settings.hard_limit_s * 1000),
     )

@@ -38,7 +38,7 @@ from aiokafka.errors import KafkaError
 
 from tests.kafka.jars import ARCHIVE, NoBroker, broker_jars, java_command, one_at_a_time
 
-START_SECONDS_MAX = 60.0
+START_SECONDS_MAX = 300.0
 STOP_SECONDS_MAX = 30.0
 MESSAGE_BYTES_MAX = 8_388_608
 SHARED_PORT = "TESTS_BROKER_PORT"

@@ -92,3 +92,26 @@ def test_without_java_the_error_says_what_to_install(monkeypatch: pytest.MonkeyP
     monkeypatch.setenv("PATH", "")
     with pytest.raises(NoBroker, match="no `java` here: install Java 17 or newer"):
         java()
+
+
+def test_in_the_foreground_it_says_at_once_what_it_does_and_a_signal_stops_it(
+    tmp_path: Path,
+) -> None:
+    port = free_port()
+    words = ["--folder", str(tmp_path / "broker"), "--port", str(port)]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "tests.kafka.foreground", *words],
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=ROOT,
+    )
+    assert process.stdout is not None
+    with process, process.stdout:
+        try:
+            assert process.stdout.readline().startswith("Starting Kafka")
+            while (line := process.stdout.readline()).startswith("still starting after"):
+                pass
+            assert line.startswith(f"Kafka on 127.0.0.1:{port} after")
+        finally:
+            process.terminate()
+    assert process.returncode == 0

@@ -144,6 +144,20 @@ def test_files_end_by_size_and_a_session_is_in_one_of_them(
     assert len(files(tmp_path / "out")) == summary(tmp_path / "out")["files"] > 1
 
 
+def test_on_a_file_every_session_leaves_a_trace_and_a_smaller_share_is_said(
+    tmp_path: Path,
+) -> None:
+    settings, sessions = Settings(log=str(tmp_path / "log.db")), [f"s{n}" for n in range(30)]
+    store = Embedded(settings, tmp_path)
+    store.feed(*(event for name in sessions for event in tool_session(name)))
+    whole = sink(settings, tmp_path / "out")
+    assert names(tmp_path / "out") == sessions
+    assert "leave a trace" not in whole.err
+    some = sink(settings, tmp_path / "out", TURNSTREAM_TRACE_SHARE="0.01")
+    assert "0.01 of the sessions leave a trace" in some.err
+    assert "TURNSTREAM_TRACE_SHARE=1" in some.err
+
+
 def test_what_is_the_sessions_stands_once_however_many_samples_it_gives(
     settings: Settings, tmp_path: Path
 ) -> None:

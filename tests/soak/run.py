@@ -318,7 +318,7 @@ async def played(folder: Path, broker: Broker, plan: Plan) -> Soak:
         }
         agents = Agents([one.url for one in behind], plan.seed, plan.per_s)
         run = Soak(plan, arena, agents, trainer, broker.folder / "data", traces, pids)
-        run.outcomes.trace_share = settings.trace_share
+        run.outcomes.trace_share = settings.traced_share
         run.topics = [disk.Topic(spec.name, 0, 0, 0) for spec in report.specs]
         await run.run()
         return run

@@ -122,7 +122,7 @@ async def _shown(folder: Path, *, kept: bool) -> None:
 
 @contextlib.asynccontextmanager
 async def _staged(folder: Path) -> AsyncIterator[Stage]:
-    settings = Settings(log=str(folder / UP_FILE), gateway_port=0, trace_share=1.0)
+    settings = Settings(log=str(folder / UP_FILE), gateway_port=0)
     tokenizer = write_tokenizer(folder / TOKENIZER)
     renderer = Renderer(folder / TOKENIZER)
     engine = ScriptedEngine(SCRIPT, renderer.backend, journal_keep=1)

@@ -134,8 +134,6 @@ def _settings(data: Path, port: int | None) -> Settings:
     changed: dict[str, object] = {"log": str(data / UP_FILE)}
     if port is not None:
         changed["gateway_port"] = port
-    if settings.trace_share == Settings().trace_share:
-        changed["trace_share"] = 1.0  # few sessions, and somebody looks at them
     return dataclasses.replace(settings, **changed)  # type: ignore[arg-type]  # by their names
 
 
