@@ -48,10 +48,10 @@ def draw_turns(tree: Tree) -> str:
     lines = []
     for turn in tree.turns.values():
         event = turn.event
-        base = f" on {event.base_turn_id}" if event.base_turn_id else ""
-        finish = f" {event.finish_reason}" if event.finish_reason else ""
+        base = f" on {escaped(event.base_turn_id)}" if event.base_turn_id else ""
+        finish = f" {escaped(event.finish_reason)}" if event.finish_reason else ""
         lines.append(
-            f"{event.turn_id}{base}: {turn.prompt_messages} messages, "
+            f"{escaped(event.turn_id)}{base}: {turn.prompt_messages} messages, "
             f"{turn.prompt_len} prompt + {turn.generated} sampled tokens{finish}"
         )
     return "\n".join(lines) or "none"
@@ -99,7 +99,8 @@ def draw_tokens(sample: Sample, spell: Spell | None = None) -> str:
 def draw_ledger(outcome: SessionClosed) -> str:
     """What became of every sampled token, turn by turn."""
     lines = [
-        f"{row.turn_id}  {row.attach}  trained {row.trained} of {row.generated}{_reasons(row)}"
+        f"{escaped(row.turn_id)}  {row.attach}  "
+        f"trained {row.trained} of {row.generated}{_reasons(row)}"
         for row in outcome.ledger
     ]
     why = f"  withheld: {outcome.withheld}" if outcome.withheld else ""
@@ -122,19 +123,24 @@ def visible(text: str, most: int | None = _TEXT_MOST) -> str:
     return shown
 
 
+def escaped(text: str) -> str:
+    """An id or a word that a producer chose, on one line, with nothing that steers a terminal."""
+    return visible(text, most=None)
+
+
 def _node_line(node: Node, rows: dict[str, LedgerRow]) -> str:
-    line = f"{node.role or '?'} {_message_text(node.message)}"
+    line = f"{escaped(node.role or '?')} {_message_text(node.message)}"
     if node.turn is not None:
         return f"{line}  <- {_turn_mark(node.turn, rows)}"
     if node.merged is not None:
-        return f"{line}  <- {node.merged.event.turn_id} merged"
+        return f"{line}  <- {escaped(node.merged.event.turn_id)} merged"
     return line
 
 
 def _turn_mark(turn: RecordedTurn, rows: dict[str, LedgerRow]) -> str:
     row = rows.get(turn.event.turn_id)
     trained = str(row.trained) if row is not None else "?"
-    return f"{turn.event.turn_id} {turn.attach} {trained}/{turn.generated}"
+    return f"{escaped(turn.event.turn_id)} {turn.attach} {trained}/{turn.generated}"
 
 
 def _message_text(message: Message | None) -> str:
@@ -153,7 +159,7 @@ def _call_text(call: Any) -> str:
     name = function.get("name", "?") if isinstance(function, dict) else "?"
     arguments = function.get("arguments", {}) if isinstance(function, dict) else {}
     text = arguments if isinstance(arguments, str) else _compact(arguments)
-    return f"{name}({visible(text)})"
+    return f"{escaped(str(name))}({visible(text)})"
 
 
 def _compact(value: Any) -> str:

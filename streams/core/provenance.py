@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from schemas.record import UNKNOWN_VERSION
 from schemas.samples import Sample, SessionClosed, TurnSpan
+from streams.core.drawing import escaped
 from streams.core.recorded import RecordedTurn
 from streams.core.tree import Tree
 
@@ -24,11 +25,11 @@ def tell_token(
     span = next((s for s in sample.turns if s.start <= position < s.end), None)
     if span is None:
         following = next((s for s in sample.turns if position < s.start), None)
-        whose = f"the prompt of turn {following.turn_id}" if following else "the prompt"
+        whose = f"the prompt of turn {escaped(following.turn_id)}" if following else "the prompt"
         return "\n".join([*lines, f"given, not sampled: in {whose}"])
     at = position - span.start
     turn = tree.turns[span.turn_id]
-    lines.append(f"sampled by turn {span.turn_id} ({span.attach}), token {at}")
+    lines.append(f"sampled by turn {escaped(span.turn_id)} ({span.attach}), token {at}")
     if (version := _version(turn, at)) is not None:
         known = "unknown" if version == UNKNOWN_VERSION else version
         lines.append(f"weight version {known}")
@@ -69,5 +70,5 @@ def _why_not(
             (why for start, end, why in turn.event.untrained_runs or () if start <= at < end), None
         )
         reasons = [r for r in reasons if (r == "forced") == (forced is not None)]
-        reasons = [f"forced ({forced})" if r == "forced" else r for r in reasons]
+        reasons = [f"forced ({escaped(forced or '')})" if r == "forced" else r for r in reasons]
     return f"does not train: {', '.join(reasons)}"

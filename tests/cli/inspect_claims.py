@@ -7,6 +7,7 @@ from tests.cli.command import ended, turn
 from tests.cli.stores import Json, Store, example
 
 Claim = Callable[[Store], None]
+NAMED = {"role": "us\x1b[1mer", "content": "u"}
 
 
 def forked(session_id: str) -> list[Json]:
@@ -34,6 +35,27 @@ def a_closed_session_is_drawn_as_its_file_is(store: Store) -> None:
     topic = store.settings.turns_topic
     assert re.search(rf": {re.escape(topic)}/\d+, events \d+ to \d+$", place)
     assert ran.out.rstrip().endswith(store.drawn_from_file(*example("like-a-file")))
+
+
+def nothing_a_producer_wrote_steers_the_terminal(store: Store) -> None:
+    evil = "t\x1b[2J\u202e\n  total  trained 1"
+    first = turn("steering", evil, finish_reason="\x1b]0;owned\x07", prompt_messages=[NAMED])
+    second = turn(
+        "steering",
+        "t2",
+        base_turn_id=evil,
+        kept_messages=2,
+        kept_ids=4,
+        prompt_messages=[],
+        prompt_ids=[5],
+    )
+    store.feed(first, second, ended("steering"))
+    for options in ((), ("--token", "2")):
+        ran = store.run("inspect", "steering", *options)
+        assert ran.code == 0, ran.err
+        assert all(line.isprintable() for line in ran.out.splitlines())
+        assert r"t\u{1b}[2J\u{202e}\u{a}  total  trained 1" in ran.out
+        assert "\n  total  trained 1\n" not in ran.out
 
 
 def an_open_session_is_drawn_from_the_table_and_says_so(store: Store) -> None:
@@ -181,6 +203,7 @@ def an_unknown_session_says_where_was_looked(store: Store) -> None:
 
 CLAIMS: list[Claim] = [
     a_closed_session_is_drawn_as_its_file_is,
+    nothing_a_producer_wrote_steers_the_terminal,
     an_open_session_is_drawn_from_the_table_and_says_so,
     an_open_session_gives_the_sample_ids_it_will_have,
     a_session_that_waits_for_its_reward_says_so,

@@ -15,7 +15,7 @@ from schemas.record import SessionId
 from schemas.samples import Sample, SessionClosed
 from streams.cli.inspect.session_on_log import find_session
 from streams.cli.inspect.session_text import as_if, draw_revisions, draw_story, duration, names_of
-from streams.cli.inspect.step import StepLook, inspect_step
+from streams.cli.inspect.step import StepLook, inspect_step, print_drawing
 from streams.cli.offline import run_file
 from streams.cli.on_the_log import log_option, run_on_the_log
 from streams.cli.policy_options import chosen_rules, policy_options
@@ -147,7 +147,7 @@ def _inspect_file(file: BinaryIO, look: Look, session_id: str | None) -> int:
         if effects.revisions and look.token is None:
             name = effects.revisions[0].session_id
             changed = draw_revisions(effects.revisions, names)
-            _echo(f"session {name}, late reward\n{changed}\n")
+            print_drawing(f"session {name}, late reward\n{changed}\n")
         if effects.outcome is None:
             continue
         drawn += 1
@@ -155,7 +155,7 @@ def _inspect_file(file: BinaryIO, look: Look, session_id: str | None) -> int:
         # A session that its first event closed never had a turn.
         tree = session.tree if session is not None else Tree(PROFILES["seed"], DEFAULT_LIMITS)
         if look.token is None:
-            _echo(draw_session(tree, effects.outcome, effects.samples, look.spell) + "\n")
+            print_drawing(draw_session(tree, effects.outcome, effects.samples, look.spell) + "\n")
             otherwise += not _prompts_are_the_same(tree, look)
         else:
             told = told or _tell(tree, effects.outcome, effects.samples, look)
@@ -181,7 +181,7 @@ async def _inspect_log(settings: Settings, session_id: str, look: Look, *, searc
     if look.token is None:
         rules = look.rules
         chosen = rules.forced_policy is not None or rules.fork_threshold_tokens is not None
-        _echo(draw_story(story, settings, look.spell, chosen=chosen) + "\n")
+        print_drawing(draw_story(story, settings, look.spell, chosen=chosen) + "\n")
         same = story.tree is None or _prompts_are_the_same(story.tree, look)
         return 0 if story.outcome is not None and same else 1
     if story.tree is None or story.outcome is None:
@@ -192,7 +192,7 @@ async def _inspect_log(settings: Settings, session_id: str, look: Look, *, searc
         )
         return 1
     if story.still_open is not None:
-        _echo(f"session {session_id} is open; {as_if(story)}:")
+        print_drawing(f"session {session_id} is open; {as_if(story)}:")
     return 0 if _tell(story.tree, story.outcome, story.samples, look) else 1
 
 
@@ -221,7 +221,7 @@ def _tell(tree: Tree, outcome: SessionClosed, samples: Sequence[Sample], look: L
         has = f"sample {look.index} has {counted(sample.tokens.size, 'token')}, from 0"
         click.echo(f"turnstream: session {outcome.session_id}: {has}", err=True)
         return False
-    _echo(tell_token(tree, outcome, samples, sample, look.token))
+    print_drawing(tell_token(tree, outcome, samples, sample, look.token))
     return True
 
 
@@ -233,7 +233,7 @@ def _prompts_are_the_same(tree: Tree, look: Look) -> bool:
     check = importlib.import_module("streams.cli.inspect.raw_prompts").check_raw_prompts
     lines, same = check(tree, look.template_folder)
     if lines:
-        _echo("\n".join(["prompts kept as text", *(f"  {line}" for line in lines), ""]))
+        print_drawing("\n".join(["prompts kept as text", *(f"  {line}" for line in lines), ""]))
     return bool(same)
 
 
@@ -261,11 +261,6 @@ def _check_session(target: str, log: str | None, session_id: str | None) -> None
     except msgspec.ValidationError:
         detail = f"there is no file {target}, and no session can have that id"
         raise click.UsageError(visible(detail, most=None)) from None
-
-
-def _echo(text: str) -> None:
-    sys.stdout.buffer.write(text.encode("utf-8", "replace") + b"\n")
-    sys.stdout.buffer.flush()
 
 
 def _spelling(path: Path) -> Spell:

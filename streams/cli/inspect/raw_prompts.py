@@ -14,7 +14,7 @@ import msgspec
 
 from streams.adapters.gateway.rendering.encoding import RenderFailed
 from streams.adapters.gateway.rendering.renderer import Renderer
-from streams.core.drawing import visible
+from streams.core.drawing import escaped, visible
 from streams.core.recorded import Node, RecordedTurn
 from streams.core.tree import Tree
 from streams.errors import BadSetting
@@ -36,7 +36,7 @@ def check_raw_prompts(tree: Tree, folder: Path) -> tuple[list[str], bool]:
     for turn in kept:
         given = tools.get(turn.event.tools_digest)
         trouble = _difference(turn, msgspec.json.decode(given) if given else [], renderer)
-        lines.append(f"{turn.event.turn_id}  {trouble or 'as this template prints it'}")
+        lines.append(f"{escaped(turn.event.turn_id)}  {trouble or 'as this template prints it'}")
         same = same and trouble is None
     return lines, same
 

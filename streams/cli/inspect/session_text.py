@@ -18,6 +18,7 @@ from streams.core.drawing import (
     draw_session,
     draw_tree,
     draw_turns,
+    escaped,
 )
 from streams.log.interface import Position
 from streams.log.opening import log_name
@@ -60,7 +61,9 @@ def draw_revisions(revisions: Sequence[SampleRevised], names: Mapping[str, str])
             revised.revision, [f"at {revised.revision}  session {_number(revised.session_reward)}"]
         )
         name = names.get(revised.sample_id, f"sample {revised.sample_id}")
-        turns = "".join(f", {t} {_number(r)}" for t, r in (revised.turn_rewards or {}).items())
+        turns = "".join(
+            f", {escaped(t)} {_number(r)}" for t, r in (revised.turn_rewards or {}).items()
+        )
         changed.append(f"  {name}: reward {_number(revised.reward)}{turns}")
     return "\n".join(line for changed in lines.values() for line in changed)
 

@@ -7,7 +7,7 @@ import click
 
 from streams.cli.inspect.step_on_log import SeveralRuns, Step, find_step
 from streams.cli.inspect.step_text import draw_step, draw_token
-from streams.core.drawing import Spell
+from streams.core.drawing import Spell, escaped
 from streams.log.opening import log_name, open_log
 from streams.settings import Settings
 
@@ -41,7 +41,7 @@ async def inspect_step(settings: Settings, look: StepLook) -> int:
         known = sorted({name for found in step.statistics.values() for name in found})
         has = f"it has {', '.join(known)}" if known else "it has no statistics"
         return _complain(f"step {look.step} has no statistic {look.top}: {has}")
-    _echo(draw_step(step, look.top, look.spell))
+    print_drawing(draw_step(step, look.top, look.spell))
     return 0
 
 
@@ -53,15 +53,17 @@ def _tell(step: Step, look: StepLook, token: int) -> int:
         return _complain(f"sample {look.index} of step {step.step} is no longer in the log")
     if token >= sample.tokens.size:
         return _complain(f"sample {look.index} has {sample.tokens.size} tokens, from 0")
-    _echo(draw_token(step, sample, token, look.spell))
+    print_drawing(draw_token(step, sample, token, look.spell))
     return 0
 
 
 def _complain(text: str) -> int:
-    click.echo(f"turnstream: {text}", err=True)
+    click.echo(f"turnstream: {escaped(text)}", err=True)
     return 1
 
 
-def _echo(text: str) -> None:
-    sys.stdout.buffer.write(text.encode("utf-8", "replace") + b"\n")
+def print_drawing(text: str) -> None:
+    """On stdout, with nothing that steers a terminal, whoever wrote that part of it."""
+    lines = (escaped(line) for line in text.split("\n"))
+    sys.stdout.buffer.write("\n".join(lines).encode("utf-8", "replace") + b"\n")
     sys.stdout.buffer.flush()

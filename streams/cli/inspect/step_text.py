@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from schemas.record import UNKNOWN_VERSION
 from schemas.samples import Sample
 from streams.cli.inspect.step_on_log import Statistic, Step
-from streams.core.drawing import Spell
+from streams.core.drawing import Spell, escaped
 
 TOP_MOST = 10
 _AROUND = 12
@@ -42,7 +42,7 @@ def draw_token(step: Step, sample: Sample, token: int, spell: Spell | None) -> s
     if not 0 <= token < sample.tokens.size:
         return f"{head}: there is no such token"
     span = next((turn for turn in sample.turns if turn.start <= token < turn.end), None)
-    facts = [head, f"turn {span.turn_id}" if span is not None else "given, not sampled"]
+    facts = [head, f"turn {escaped(span.turn_id)}" if span is not None else "given, not sampled"]
     version = next((v for v, s, e in sample.weight_versions or () if s <= token < e), None)
     facts += [f"weight version {_shown(version)}"] if version is not None else []
     trains = _trains(sample, token)
