@@ -160,6 +160,35 @@ class Settings:
     """The name in the list of models; calls may name any other."""
     gateway_body_bytes_max: int = 33_554_432
     """Of one request; text beyond the window is refused anyway, images are left out of it."""
+    gateway_session_body_bytes_max: int = 67_108_864
+    """Of all requests of one session under way, unpacked; one more is answered 429. Two of the
+    largest, or a hundred with full windows."""
+    gateway_total_body_bytes_max: int = 536_870_912
+    """Of all requests under way; one more is answered 503. Their text stays in memory until the
+    turn is recorded."""
+    gateway_body_timeout_s: float = 60.0
+    """From a request's head to the end of its body, then 408; the largest needs 0.6 MB/s."""
+    gateway_messages_max: int = 4_096
+    """In one request, then 413. One that was not recorded here takes the event loop a third of a
+    millisecond to render; a window of 131,072 tokens has 32 for each."""
+    gateway_json_objects_max: int = 20_000
+    """In one request, then 413, before it is decoded: messages, parts, tools and what is nested in
+    them; 300 large tools have half of it."""
+    gateway_json_values_max: int = 262_144
+    """In one request, the same, counted by the commas and brackets of its text: two for each token
+    of the window."""
+    gateway_session_calls_max: int = 64
+    """Calls of one session under way, also those that wait; one more is answered 429. Agents start
+    a handful of sub-agents."""
+    gateway_connections_max: int = 4_096
+    """At a time, 30 KB each; a new one replaces the oldest without a request. If all have one, it
+    is answered 503. Fewer where the system allows fewer open files."""
+    gateway_header_timeout_s: float = 10.0
+    """From a request's first byte, or a connection's begin, to the end of the head; then it is
+    closed."""
+    gateway_idle_timeout_s: float = 300.0
+    """Between two requests of a connection, then it is closed; longer than clients and proxies keep
+    theirs (Caddy: 120), or they send into one that closes."""
     gateway_sessions_held: int = 10_000
     """In memory; the others are read back from the log when they are used again."""
     gateway_sessions_open_max: int | None = None
@@ -222,9 +251,10 @@ class Settings:
     engine_api_key: str | None = dataclasses.field(default=None, repr=False)
     """What SGLang or vLLM was started with as --api-key, sent as a Bearer token; never printed."""
     metrics_host: str = "127.0.0.1"
-    """Health and metrics answer here; loopback, since they are not protected."""
+    """Health and metrics of processor, sinks and gateway answer here, never on the agents' port;
+    loopback, since they are not protected and name runs and groups."""
     metrics_port: int = 9464
-    """0 takes a free one."""
+    """0 takes a free one, as does a service that finds another there; it prints its address."""
     dump_folder: str | None = None
     """Where SIGUSR1 and the stall watchdog write what a service's tasks wait for; one that cannot
     be used ends the service at its start. Unset: the system's folder for temporary files."""

@@ -34,6 +34,7 @@ from streams.cli.serving import (
 from streams.errors import BadSetting, TurnstreamError
 from streams.log.client_logs import calm_client_logs
 from streams.log.opening import log_name, open_log
+from streams.operations.pages import served_pages
 from streams.operations.watching import Watch
 from streams.settings import Settings
 
@@ -93,7 +94,10 @@ async def _run(
             return
         async with open_log(settings, create=True) as log:
             await log.end_positions(settings.turns_topic)  # a file that is no log says so now
-            async with Gateway(settings, log, engine, renderer, secrets) as running:
+            async with (
+                Gateway(settings, log, engine, renderer, secrets) as running,
+                served_pages(settings, running.pages, WHO),
+            ):
                 watch.ready(running.api.pulse)
                 here = f" at {running.local_url}" if running.local_url != running.base_url else ""
                 click.echo(

@@ -27,8 +27,7 @@ def health(gateway: bool) -> None:
     """Ask the processor of this machine whether it makes progress.
 
     Exit code 0 if it does; else 1, and the reason on stderr. The address comes from
-    TURNSTREAM_METRICS_HOST and TURNSTREAM_METRICS_PORT, as the processor was given them; for a
-    gateway from TURNSTREAM_GATEWAY_HOST and TURNSTREAM_GATEWAY_PORT.
+    TURNSTREAM_METRICS_HOST and TURNSTREAM_METRICS_PORT, as the service was given them.
     """
     try:
         settings = load_settings()
@@ -39,7 +38,9 @@ def health(gateway: bool) -> None:
 
 
 def _asked_worker(settings: Settings) -> str:
-    progress = _asked(settings.metrics_host, settings.metrics_port, "/healthz", "METRICS_PORT")
+    progress = _asked(settings, "/healthz")
+    if "partitions" not in progress:
+        _unhealthy(f"{_address(settings)}: a gateway is there: ask it with --gateway")
     return (
         f"{progress['partitions']} partitions, {progress['lag']} events behind, "
         f"{progress['sessions_open']} sessions open"
@@ -47,8 +48,14 @@ def _asked_worker(settings: Settings) -> str:
 
 
 def _asked_gateway(settings: Settings) -> str:
-    told = _asked(settings.gateway_host, settings.gateway_port, "/readyz", "GATEWAY_PORT")
-    return "log and engine answer" + _admission(told.get("admission"))
+    told = _asked(settings, "/readyz")
+    gateway = told.get("gateway", told)  # `up` has both
+    if not isinstance(gateway, dict) or gateway.get("service") != "gateway":
+        _unhealthy(
+            f"{_address(settings)}: another service is there: give the gateway a "
+            f"{PREFIX}METRICS_PORT of its own"
+        )
+    return "log and engine answer" + _admission(gateway.get("admission"))
 
 
 def _admission(told: object) -> str:
@@ -61,12 +68,18 @@ def _admission(told: object) -> str:
     return "".join(known)
 
 
-def _asked(host: str, port: int, path: str, setting: str) -> dict[str, object]:
+def _address(settings: Settings) -> str:
+    host = _THIS_MACHINE.get(settings.metrics_host, settings.metrics_host)
+    return f"{host}:{settings.metrics_port}"
+
+
+def _asked(settings: Settings, path: str) -> dict[str, object]:
     """What the service says of itself, if it is well."""
+    port = settings.metrics_port
     if port == 0:
-        _unhealthy(f"{PREFIX}{setting}=0: any port may be the one; give it a fixed one")
-    host = _THIS_MACHINE.get(host, host)
-    where = f"{host}:{port}"
+        _unhealthy(f"{PREFIX}METRICS_PORT=0: any port may be the one; give it a fixed one")
+    host = _THIS_MACHINE.get(settings.metrics_host, settings.metrics_host)
+    where = _address(settings)
     # Straight to the address: a proxy that the environment names has no place here.
     connection = http.client.HTTPConnection(host, port, timeout=_SECONDS_MAX)
     try:

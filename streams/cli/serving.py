@@ -15,6 +15,7 @@ import asyncio
 import contextlib
 import gc
 import importlib
+import resource
 import signal
 import sys
 import time
@@ -59,6 +60,7 @@ SERVED: dict[str, Callable[..., HttpEngine]] = {
 }
 """Engines that others serve, by the word before their addresses."""
 _RETRY_S_MAX = 10.0
+_OPEN_FILES_MAX = 65_536
 _COLLECT_AFTER = (10_000, 5, 5)
 """New objects, then rounds. A request makes some hundreds that go when it ends."""
 
@@ -228,6 +230,7 @@ def open_secrets(settings: Settings) -> Secrets:
 def run_service(work: Callable[[asyncio.Event], Coroutine[Any, Any, None]], watch: Watch) -> None:
     """Run until a signal comes, watched; exits the process."""
     spare_what_is_loaded()
+    raise_open_files_limit()
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             runner.run(_with_signals(work, watch))
@@ -245,6 +248,16 @@ def spare_what_is_loaded() -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(*_COLLECT_AFTER)
+
+
+def raise_open_files_limit() -> None:
+    """As far as the system lets this process: a connection is a file, and shells allow 1,024."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = _OPEN_FILES_MAX if hard == resource.RLIM_INFINITY else min(hard, _OPEN_FILES_MAX)
+    if soft == resource.RLIM_INFINITY or soft >= wanted:
+        return
+    resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+    sys.stderr.write(f"turnstream: may open {wanted} files, was {soft}\n")
 
 
 def exit_on_signals() -> None:

@@ -7,8 +7,6 @@ Invariant: nothing of a session's content is shown here, and the address is loop
 settings say otherwise.
 """
 
-import errno
-import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
@@ -18,6 +16,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from streams.operations.pages import Facts, Pages, serve_pages
 from streams.processor.counting import RUN
 from streams.settings import Settings
 
@@ -80,38 +79,19 @@ class WorkerMetrics(Collector):
             yield gauge
 
 
+def worker_pages(counts: Counter[str], look: Look) -> Pages:
+    """What a worker says of itself."""
+    registry = CollectorRegistry()
+    registry.register(WorkerMetrics(counts, look))
+
+    async def progress() -> Facts:
+        return look()._asdict()
+
+    return Pages(healthz=progress, readyz=progress, metrics=lambda: generate_latest(registry))
+
+
 async def serve(
     settings: Settings, counts: Counter[str], look: Look, who: str = "turnstream processor"
 ) -> web.AppRunner:
     """Answer on the settings' address until the runner is cleaned up."""
-    registry = CollectorRegistry()
-    registry.register(WorkerMetrics(counts, look))
-
-    async def healthz(_: web.Request) -> web.Response:
-        progress = look()
-        status = 200 if progress.trouble is None else 503
-        return web.json_response(progress._asdict(), status=status)
-
-    async def readyz(_: web.Request) -> web.Response:
-        progress = look()
-        return web.json_response(progress._asdict(), status=200 if progress.ready else 503)
-
-    async def metrics(_: web.Request) -> web.Response:
-        return web.Response(body=generate_latest(registry), content_type="text/plain")
-
-    app = web.Application()
-    app.add_routes(
-        [web.get("/healthz", healthz), web.get("/readyz", readyz), web.get("/metrics", metrics)]
-    )
-    runner = web.AppRunner(app, access_log=None)
-    await runner.setup()
-    try:
-        await web.TCPSite(runner, settings.metrics_host, settings.metrics_port).start()
-    except OSError as error:
-        if error.errno != errno.EADDRINUSE:
-            raise
-        # Several workers on one machine: the first has the port, the others say where they are.
-        await web.TCPSite(runner, settings.metrics_host, 0).start()
-    host, port = runner.addresses[0][:2]
-    sys.stderr.write(f"{who}: health and metrics on http://{host}:{port}\n")
-    return runner
+    return await serve_pages(settings, worker_pages(counts, look), who)

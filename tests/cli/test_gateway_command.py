@@ -2,6 +2,7 @@
 
 import json
 import signal
+import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
@@ -39,6 +40,10 @@ def gateway(log: Path) -> Iterator[Running]:
 
 def url_of(running: Running) -> str:
     return running.found(r"^turnstream gateway: (http://[^,]+),")
+
+
+def pages_of(running: Running) -> str:
+    return running.found(r"^turnstream gateway: health and metrics on (http://\S+)$")
 
 
 def asked(base_url: str, key: str) -> str:
@@ -88,8 +93,25 @@ def test_the_control_key_is_nowhere_in_what_it_prints(gateway: Running, log: Pat
 
 
 def test_health_says_whether_calls_can_be_recorded(gateway: Running) -> None:
-    url = url_of(gateway)
+    url = pages_of(gateway)
     assert _health(url.rpartition(":")[2]) == (0, "healthy: log and engine answer\n", "")
+
+
+def test_health_tells_a_gateway_from_a_worker(gateway: Running) -> None:
+    port = pages_of(gateway).rpartition(":")[2]
+    ran = turnstream("health", TURNSTREAM_METRICS_PORT=port)
+    assert (ran.code, ran.out) == (1, "")
+    assert ran.err == f"turnstream: 127.0.0.1:{port}: a gateway is there: ask it with --gateway\n"
+
+
+@pytest.mark.parametrize("path", ["/metrics", "/readyz"])
+def test_the_port_of_agents_says_nothing_about_others(gateway: Running, path: str) -> None:
+    with pytest.raises(urllib.error.HTTPError, match="404"):
+        urllib.request.urlopen(url_of(gateway) + path, timeout=30)
+    with urllib.request.urlopen(f"{url_of(gateway)}/healthz", timeout=30) as answer:
+        assert json.load(answer) == {"ok": True, "draining": False}
+    with urllib.request.urlopen(f"{pages_of(gateway)}{path}", timeout=30) as answer:
+        assert answer.status == 200
 
 
 def test_health_knows_a_gateway_that_is_away() -> None:
@@ -100,7 +122,7 @@ def test_health_knows_a_gateway_that_is_away() -> None:
 
 def _health(port: str) -> tuple[int, str, str]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("TURNSTREAM_GATEWAY_PORT", port)
+        patch.setenv("TURNSTREAM_METRICS_PORT", port)
         ran = turnstream("health", "--gateway")
     return ran.code, ran.out, ran.err
 
@@ -169,7 +191,7 @@ def test_whose_logprobs_they_are_is_asked_at_the_start(tmp_path: Path, told: Tol
         options = ["--engine", f"vllm:{url}", "--tokenizer", str(tokenizer_folder())]
         arguments = ["gateway", "--log", str(tmp_path / "run.db"), *options]
         with started(tmp_path, *arguments, until=RUNS, TURNSTREAM_GATEWAY_PORT="0") as running:
-            with urllib.request.urlopen(f"{url_of(running)}/healthz", timeout=30) as answer:
+            with urllib.request.urlopen(f"{pages_of(running)}/healthz", timeout=30) as answer:
                 assert json.load(answer)["logprobs"] == told
             assert running.stop() == 0
         warned = "sessions that train at another temperature than 1 are refused" in running.said

@@ -51,8 +51,8 @@ def test_sessions_wait_for_the_trainer_and_the_one_for_trying_does_not(tmp_path:
 def test_a_health_check_says_how_far_the_trainer_is_behind(tmp_path: Path) -> None:
     with up(tmp_path, **LIMIT) as running:
         ended(Turnstream(running.url, running.control_key))
-        port = running.url.rpartition(":")[2]
-        told = turnstream("health", "--gateway", TURNSTREAM_GATEWAY_PORT=port)
+        port = running.running.found(r"^turnstream up: health and metrics on http://\S+:(\d+)$")
+        told = turnstream("health", "--gateway", TURNSTREAM_METRICS_PORT=port)
     assert told.code == 0, told.err
     assert (
         told.out == f"healthy: log and engine answer; {GROUP}: no such group: it never committed\n"

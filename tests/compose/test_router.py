@@ -174,8 +174,23 @@ def test_what_is_sent_and_answered_passes_as_it_is(play: Callable[[Story], None]
             assert reply.headers["x-from-the-gateway"] == "kept"
         for size, status in ((LIMIT_BYTES, 200), (LIMIT_BYTES + 1, 413)):
             body = io.BytesIO(bytes(size))
-            async with before.http.post(before.url, data=body, headers=bearer) as reply:
+            async with before.http.post(
+                before.url + "/v1/messages", data=body, headers=bearer
+            ) as reply:
                 assert reply.status == status
+
+    play(story)
+
+
+def test_what_is_not_for_agents_is_not_passed_on(play: Callable[[Story], None]) -> None:
+    async def story(before: Before) -> None:
+        for path in ("/metrics", "/readyz", "/", "/s", "/v1", "/debug/v1/messages"):
+            async with before.http.get(before.url + path, headers={"x-api-key": KEYS[0]}) as reply:
+                assert reply.status == 404
+                assert (await reply.json(content_type=None))["error"]["type"] == "not_found_error"
+        assert not [path for backend in before.backends for path in backend.asked]
+        async with before.http.get(before.url + "/healthz") as reply:
+            assert reply.status == 200
 
     play(story)
 
@@ -185,7 +200,7 @@ def test_a_stream_is_passed_on_as_it_comes_and_so_is_a_hang_up(
 ) -> None:
     async def story(before: Before) -> None:
         words = {"x-stream": "1", "x-api-key": KEYS[0]}
-        async with before.http.post(before.url, headers=words) as reply:
+        async with before.http.post(before.url + "/v1/messages", headers=words) as reply:
             # The server says no more before this was read here.
             assert await reply.content.readuntil(b"\n\n") == b"data: first\n\n"
             for backend in before.backends:
@@ -193,7 +208,7 @@ def test_a_stream_is_passed_on_as_it_comes_and_so_is_a_hang_up(
             assert await reply.content.read() == b"data: last\n\n"
         for backend in before.backends:
             backend.go_on.clear()
-        async with before.http.post(before.url, headers=words) as reply:
+        async with before.http.post(before.url + "/v1/messages", headers=words) as reply:
             await reply.content.readuntil(b"\n\n")
             reply.close()
         gone = [asyncio.ensure_future(backend.hung_up.wait()) for backend in before.backends]

@@ -105,6 +105,8 @@ def test_a_number_says_its_unit_last() -> None:
     counts = {"partitions", "replication", "min_insync", "metrics_port", "trace_share"}
     counts |= {"gateway_port", "gateway_concurrency", "gateway_sessions_held", "admission_lag_max"}
     counts |= {"gateway_weight_version", "gateway_sessions_open_max", "sink_trackio_traces"}
+    counts |= {"gateway_json_objects_max", "gateway_json_values_max", "gateway_connections_max"}
+    counts |= {"gateway_session_calls_max", "gateway_messages_max"}
     hints = {
         f.name
         for f in dataclasses.fields(Settings)

@@ -11,6 +11,7 @@ import time
 import traceback
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 
 from prometheus_client import CollectorRegistry, Histogram, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
@@ -26,6 +27,7 @@ _LABELS = {
     "read_back_refused": "code",
     "admission_lag": "group",
     "admission_unknown": "group",
+    "connections_closed": "why",
 }
 _RUN = "run_"
 """Counts whose name begins so are by run."""
@@ -37,7 +39,19 @@ UNKNOWN_RUN = "(unknown)"
 """Of a session that this gateway does not hold."""
 _BUCKETS_S = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30, 100, 300)
 
+SELDOM_LINES, SELDOM_S = 10, 10.0
+"""Of what a client can cause at will: so many lines in so long, for each session and kind."""
+
 Gauges = Callable[[], dict[str, float]]
+
+
+@dataclass(slots=True)
+class _Window:
+    """Lines of one kind about one session, of late."""
+
+    began_s: float
+    lines: int = 0
+    omitted: int = 0
 
 
 class Metrics(Collector):
@@ -47,6 +61,7 @@ class Metrics(Collector):
         """`gauges` is asked whenever somebody looks."""
         self.counts: Counter[str] = Counter()
         self._runs: set[str] = set()
+        self._windows: dict[tuple[str, str | None], _Window] = {}
         self._gauges = gauges
         self._registry = CollectorRegistry()
         self._stages = Histogram(
@@ -92,18 +107,54 @@ class Metrics(Collector):
         finally:
             self._stage(name).observe(time.monotonic() - began_s)
 
-    def say(self, what: str, session_id: str | None, turn_id: str | None, detail: str) -> None:
+    def say(
+        self,
+        what: str,
+        session_id: str | None,
+        turn_id: str | None,
+        detail: str,
+        path: str | None = None,
+    ) -> None:
         """A line of JSON on stderr."""
         line = {
             "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
             "what": what,
             "session": session_id,
             "turn": turn_id,
+            "path": path,
             "detail": detail[:500],
         }
         told = {name: value for name, value in line.items() if value is not None}
         sys.stderr.write(json.dumps(told) + "\n")
         sys.stderr.flush()
+
+    def say_seldom(
+        self,
+        what: str,
+        session_id: str | None = None,
+        turn_id: str | None = None,
+        *,
+        detail: str,
+        path: str | None = None,
+    ) -> None:
+        """A line about what clients can cause at will: the first few, then how many more."""
+        now_s = time.monotonic()
+        window = self._windows.setdefault((what, session_id), _Window(now_s))
+        if window.lines < SELDOM_LINES:
+            window.lines += 1
+            self.say(what, session_id, turn_id, detail, path)
+        else:
+            window.omitted += 1
+
+    def say_omitted(self) -> None:
+        """How many lines were left out, once their time is over; to be called every so often."""
+        now_s = time.monotonic()
+        for (what, session_id), window in list(self._windows.items()):
+            if now_s - window.began_s >= SELDOM_S:
+                del self._windows[what, session_id]
+                if window.omitted:
+                    detail = f"{window.omitted} more in {now_s - window.began_s:.0f} s"
+                    self.say(what, session_id, None, detail)
 
     def failure(self, session_id: str | None, turn_id: str | None, error: BaseException) -> None:
         """Something that must not happen: what kind and where, since its text may be anybody's."""

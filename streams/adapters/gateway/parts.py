@@ -9,7 +9,7 @@ from streams.adapters.gateway.metrics import Metrics
 from streams.adapters.gateway.prompts.near_misses import UnknownAnswers
 from streams.adapters.gateway.publishing import Publisher
 from streams.adapters.gateway.rendering.renderer import Renderer
-from streams.adapters.gateway.sampling.limits import FairGate
+from streams.adapters.gateway.sampling.limits import FairGate, LoopTurns
 from streams.adapters.gateway.sampling.weights import Weights
 from streams.adapters.gateway.sessions.served import Sessions
 from streams.settings import Settings
@@ -27,6 +27,7 @@ class Parts:
     sessions: Sessions
     publisher: Publisher
     gate: FairGate
+    loop_turns: LoopTurns
     weights: Weights
     metrics: Metrics
     unknown_answers: UnknownAnswers

@@ -37,6 +37,7 @@ async def _built(call: Call, session: Session, parts: Parts) -> BuiltPrompt:
 
     It may be still under way here, or another gateway's.
     """
+    await parts.loop_turns.next(session.session_id)
     try:
         prompt = build(call, session.history, parts.renderer)
         missing = prompt.missing

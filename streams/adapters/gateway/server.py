@@ -6,12 +6,14 @@ recording.
 
 import asyncio
 import errno
+import logging
 import time
 import uuid
 from types import TracebackType
 from typing import Self
 
 from aiohttp import web
+from aiohttp.http_exceptions import HttpProcessingError
 
 from streams.adapters.engines.interface import Engine, Learns
 from streams.adapters.gateway.access.admission import Admission
@@ -20,6 +22,8 @@ from streams.adapters.gateway.access.minted import Minter
 from streams.adapters.gateway.access.secret import Secrets
 from streams.adapters.gateway.answers.grammar import Grammar
 from streams.adapters.gateway.api.app import Api
+from streams.adapters.gateway.api.bodies import Bodies
+from streams.adapters.gateway.api.connections import HEALTH_PATH, Connections
 from streams.adapters.gateway.api.control import Control
 from streams.adapters.gateway.api.control_weights import WeightControl
 from streams.adapters.gateway.metrics import Metrics
@@ -27,11 +31,12 @@ from streams.adapters.gateway.parts import Parts
 from streams.adapters.gateway.prompts.near_misses import UnknownAnswers
 from streams.adapters.gateway.publishing import Publisher
 from streams.adapters.gateway.rendering.renderer import Renderer
-from streams.adapters.gateway.sampling.limits import FairGate
+from streams.adapters.gateway.sampling.limits import FairGate, LoopTurns
 from streams.adapters.gateway.sampling.weights import Weights
 from streams.adapters.gateway.sessions.served import Sessions
 from streams.errors import TurnstreamError
 from streams.log.interface import Log
+from streams.operations.pages import Facts, Pages
 from streams.settings import Settings
 
 _PORT_TRIES = 20
@@ -39,6 +44,10 @@ _PORT_WAIT_S = 0.25
 _HANDLERS_S = 2.0
 """For what is still being written to clients when every turn has ended."""
 _READY_S = 10.0
+_READ_BYTES = 65_536
+"""Kept of a body before its reader is asked to take it."""
+_BACKLOG = 1_024
+"""Connections that wait to be accepted; a burst of agents, not a flood."""
 
 
 class PortTaken(TurnstreamError):
@@ -78,15 +87,20 @@ class Gateway:
             sessions=self.sessions,
             publisher=self.publisher,
             gate=self.gate,
+            loop_turns=LoopTurns(),
             weights=self.weights,
             metrics=self.metrics,
             unknown_answers=UnknownAnswers(settings, self.metrics),
         )
-        self.api = Api(parts, self.keys, [settings.gateway_model])
+        self.connections = Connections(settings, self.metrics)
+        bodies = Bodies(settings, self.connections)
+        self.limits = bodies.limits
+        self.api = Api(parts, self.keys, [settings.gateway_model], bodies)
         self.admission = Admission(settings, log, self.metrics)
-        self.control = Control(parts, self.keys, self.admission)
-        self._weight_control = WeightControl(self.weights, self.api)
+        self.control = Control(parts, self.keys, self.admission, bodies)
+        self._weight_control = WeightControl(self.weights, self.api, self.control)
         self._runner: web.AppRunner | None = None
+        self._server: asyncio.Server | None = None
         self.local_url = ""
         """Where this machine reaches it."""
         self.base_url = ""
@@ -98,34 +112,37 @@ class Gateway:
         Raises:
             PortTaken: the port stays in use.
         """
-        app = web.Application(
-            client_max_size=self._settings.gateway_body_bytes_max,
-            middlewares=[self.api.shaped],
-        )
+        app = web.Application(middlewares=[self.api.shaped, self.connections.counted])
         app.add_routes(self.api.routes())
         app.add_routes(self.control.routes())
-        app.add_routes(self._weight_control.routes(self.control.guarded))
+        app.add_routes(self._weight_control.routes())
         app.add_routes(
             [
                 web.post("/control/drain", self.control.guarded(self._drain)),
-                web.get("/healthz", self._health),
-                web.get("/readyz", self._ready),
-                web.get("/metrics", self._metrics),
+                web.get(HEALTH_PATH, self._alive),
             ]
         )
-        # A client that hangs up cancels its handler; the turn itself runs on.
+        # A client that hangs up cancels its handler; the turn itself runs on. Bodies are unpacked
+        # by `Bodies`, within bounds.
         self._runner = web.AppRunner(
-            app, access_log=None, handler_cancellation=True, shutdown_timeout=_HANDLERS_S
+            app,
+            access_log=None,
+            handler_cancellation=True,
+            shutdown_timeout=_HANDLERS_S,
+            auto_decompress=False,
+            read_bufsize=_READ_BYTES,
+            logger=_server_logger(self.metrics),
         )
         await self._runner.setup()
         try:
-            await self._listen(self._runner)
+            self._server = await self._listen(self._runner)
         except BaseException:
             await self._runner.cleanup()
             raise
+        self.connections.start()
         self.sessions.follow()
         self.weights.follow()
-        host, port = self._runner.addresses[0][:2]
+        host, port = self._server.sockets[0].getsockname()[:2]
         shown = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
         shown = f"[{shown}]" if ":" in shown else shown
         self.local_url = f"http://{shown}:{port}"
@@ -144,23 +161,28 @@ class Gateway:
         if await self.api.drain(drain_s):
             await self.api.stop(drain_s)
         await self.publisher.close(drain_s)
+        if self._server is not None:
+            self._server.close()
         if self._runner is not None:
             await self._runner.cleanup()
+        await self.connections.stop()
         await self.admission.close()
         await self.sessions.close()
         await self.weights.close()
 
-    async def _listen(self, runner: web.AppRunner) -> None:
+    async def _listen(self, runner: web.AppRunner) -> asyncio.Server:
+        assert runner.server is not None
+        protocol = self.connections.before(runner.server)
         host, port = self._settings.gateway_host, self._settings.gateway_port
         for _ in range(_PORT_TRIES):
             try:
-                await web.TCPSite(runner, host, port).start()
+                return await asyncio.get_running_loop().create_server(
+                    protocol, host, port, backlog=_BACKLOG
+                )
             except OSError as error:
                 if error.errno != errno.EADDRINUSE:
                     raise PortTaken(f"{host}:{port}: {error}") from error
                 await asyncio.sleep(_PORT_WAIT_S)
-            else:
-                return
         raise PortTaken(
             f"{host}:{port} is in use: end what listens there, or set TURNSTREAM_GATEWAY_PORT"
         )
@@ -169,18 +191,27 @@ class Gateway:
         left = await self.api.drain(self._settings.gateway_drain_timeout_s)
         return {"draining": True, "in_flight": left}
 
-    async def _health(self, _: web.Request) -> web.Response:
+    async def _alive(self, _: web.Request) -> web.Response:
+        """For whoever reaches the agents' port: nothing about anybody else."""
+        return web.json_response({"ok": True, "draining": self.api.draining})
+
+    @property
+    def pages(self) -> Pages:
+        """What it says of itself to operators."""
+        return Pages(healthz=self._health, readyz=self._ready, metrics=self.metrics.text)
+
+    async def _health(self) -> Facts:
         learned = not isinstance(self.engine, Learns) or self.engine.learned
         logprobs = self.engine.logprobs if learned or self.engine.logprobs == "raw" else "unknown"
-        told = {
-            "ok": True,
+        return {
+            "service": "gateway",
+            "trouble": None,
             "draining": self.api.draining,
             "admission": self.admission.told,
             "logprobs": logprobs,
         }
-        return web.json_response(told)
 
-    async def _ready(self, _: web.Request) -> web.Response:
+    async def _ready(self) -> Facts:
         began_s = time.monotonic()
         try:
             async with asyncio.timeout(_READY_S):
@@ -194,16 +225,13 @@ class Gateway:
             trouble = f"log or engine did not answer in {_READY_S:g} s"
         if self.api.draining:
             trouble = "draining"
-        told = {
+        return {
+            "service": "gateway",
             "ready": trouble is None,
             "trouble": trouble,
             "admission": self.admission.told,
             "s": time.monotonic() - began_s,
         }
-        return web.json_response(told, status=200 if trouble is None else 503)
-
-    async def _metrics(self, _: web.Request) -> web.Response:
-        return web.Response(body=self.metrics.text(), content_type="text/plain")
 
     def _gauges(self) -> dict[str, float]:
         return {
@@ -213,7 +241,34 @@ class Gateway:
             "calls_running": self.gate.running,
             "calls_waiting": self.gate.waiting,
             "repairs_under_way": self.publisher.repairing,
+            "connections_open": len(self.connections),
+            "body_bytes_under_way": self.limits.bytes,
             **self.admission.gauges,
             "runs_paused": self.weights.paused,
             "engine_logprobs_raw": self.engine.logprobs == "raw",
         }
+
+
+class _ServerLog(logging.Handler):
+    """What the HTTP server has to say: requests that are not HTTP, and failures of ours."""
+
+    def __init__(self, metrics: Metrics) -> None:
+        super().__init__(logging.WARNING)
+        self._metrics = metrics
+
+    def emit(self, record: logging.LogRecord) -> None:
+        error = record.exc_info[1] if record.exc_info else None
+        if error is None or isinstance(error, HttpProcessingError):
+            self._metrics.count("bad_requests")
+            kind = type(error).__name__ if error is not None else record.getMessage()
+            self._metrics.say_seldom("http", detail=f"no HTTP request: {kind}")
+        else:
+            self._metrics.failure(None, None, error)
+
+
+def _server_logger(metrics: Metrics) -> logging.Logger:
+    """One of this gateway alone: the server prints a traceback for whatever a client sends."""
+    # Not by name: several gateways of one process would share it.
+    logger = logging.Logger("turnstream.gateway.http")  # noqa: LOG001
+    logger.addHandler(_ServerLog(metrics))
+    return logger

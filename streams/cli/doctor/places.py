@@ -20,7 +20,7 @@ from streams.log.sqlite import SqliteLog
 from streams.settings import KAFKA, PREFIX, Settings
 
 _ASK_S = 2.0
-_OURS = {"gateway": ("draining", "gateway"), "metrics": ("partitions", "processor")}
+_OURS = {"gateway": ("draining", "a gateway"), "metrics": ("trouble", "a service")}
 """What the health page behind a port of ours holds, and who serves it."""
 
 
@@ -97,7 +97,7 @@ def _port(settings: Settings, whose: str) -> Finding:
             listener.listen(1)
     except OSError as error:
         if _is_ours(host, port, sign):
-            return note(name, f"{host}:{port} has a {who} of ours")
+            return note(name, f"{host}:{port} has {who} of ours")
         return failed(name, f"{host}:{port}: {error.strerror}", f"set {variable} to another")
     return ok(name, f"{host}:{port} is free")
 

@@ -43,9 +43,10 @@ from streams.cli.up.sinks import SinkProcesses
 from streams.errors import BadSetting, TurnstreamError
 from streams.log.default_log import UP_FILE, UP_FOLDER
 from streams.log.sqlite import SqliteLog
+from streams.operations.pages import both, serve_pages
 from streams.operations.watching import Watch
 from streams.processor.embedded import EmbeddedProcessor
-from streams.processor.health import pulse, serve
+from streams.processor.health import pulse, worker_pages
 from streams.settings import PREFIX, Settings, load_settings
 
 LOCK = "turnstream.lock"
@@ -160,7 +161,8 @@ async def _run(chosen: Chosen, stop: asyncio.Event, watch: Watch) -> None:
                 raise BadSetting(f"{trouble}; start it first")
             await learn_logprobs(engine, "turnstream up")
             async with Gateway(settings, log, engine, chosen.renderer, chosen.secrets) as gateway:
-                health = await serve(settings, processor.counts, processor.look)
+                pages = both(worker_pages(processor.counts, processor.look), gateway.pages)
+                health = await serve_pages(settings, pages, "turnstream up")
                 working = asyncio.create_task(processor.run(over))
                 sinks.start()
                 watch.ready(lambda: _pulse(gateway, processor))

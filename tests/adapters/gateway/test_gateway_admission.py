@@ -35,13 +35,11 @@ async def closed(world: World, **fields: Any) -> None:
 
 
 async def health(world: World) -> Any:
-    async with world.http.get(f"{world.gateway.base_url}/healthz") as reply:
-        return (await reply.json())["admission"]
+    return (await world.gateway.pages.healthz())["admission"]
 
 
-async def metrics(world: World) -> str:
-    async with world.http.get(f"{world.gateway.base_url}/metrics") as reply:
-        return await reply.text()
+def metrics(world: World) -> str:
+    return world.gateway.pages.metrics().decode()
 
 
 @played(otherwise=SAYS, admission_lag_max=1, trainer_group=GROUP)
@@ -61,7 +59,7 @@ async def test_a_new_session_waits_until_the_trainer_has_caught_up(world: World)
     assert "TURNSTREAM_ADMISSION_LAG_MAX=1" in told["error"]
     assert world.gateway.metrics.counts["sessions_refused"] == 1
     assert await health(world) == {"lag_max": 1, "groups": {GROUP: {"lag": 2}}}
-    assert 'turnstream_gateway_admission_lag{group="the-trainer"} 2.0' in await metrics(world)
+    assert 'turnstream_gateway_admission_lag{group="the-trainer"} 2.0' in metrics(world)
     # What is open goes on, and can be opened and ended again as before.
     await before.ask(user("Hi"))
     await world.ends_whole(before)
@@ -105,7 +103,7 @@ async def test_a_group_that_is_not_there_holds_nobody_up_and_that_is_told(world:
     assert world.gateway.metrics.counts["admitted_lag_unknown"] == 2
     told = (await health(world))["groups"][GROUP]
     assert told == {"unknown": "no such group: it never committed"}
-    assert 'admission_unknown{group="the-trainer"} 1.0' in await metrics(world)
+    assert 'admission_unknown{group="the-trainer"} 1.0' in metrics(world)
 
 
 @played(otherwise=SAYS, admission_lag_max=1, trainer_group=GROUP)

@@ -189,17 +189,17 @@ async def test_the_state_of_a_session_is_told(world: World) -> None:
 async def test_health_readiness_and_metrics_are_told(world: World) -> None:
     agent = await world.open()
     await agent.ask(user("A secret word: rhubarb."))
-    url = world.gateway.base_url
-    async with world.http.get(f"{url}/healthz") as reply:
-        assert reply.status == 200
-    async with world.http.get(f"{url}/readyz") as reply:
-        assert (reply.status, (await reply.json())["ready"]) == (200, True)
-    world.log.away = "lost"
-    async with world.http.get(f"{url}/readyz") as reply:
-        assert (reply.status, (await reply.json())["ready"]) == (503, False)
-    world.log.away = None
-    async with world.http.get(f"{url}/metrics") as reply:
-        text = await reply.text()
+    async with world.pages() as url:
+        async with world.http.get(f"{url}/healthz") as reply:
+            assert (reply.status, (await reply.json())["trouble"]) == (200, None)
+        async with world.http.get(f"{url}/readyz") as reply:
+            assert (reply.status, (await reply.json())["ready"]) == (200, True)
+        world.log.away = "lost"
+        async with world.http.get(f"{url}/readyz") as reply:
+            assert (reply.status, (await reply.json())["ready"]) == (503, False)
+        world.log.away = None
+        async with world.http.get(f"{url}/metrics") as reply:
+            text = await reply.text()
     assert 'turnstream_gateway_prompts_total{built="render"} 1.0' in text
     assert "turnstream_gateway_turns_total 1.0" in text
     assert 'turnstream_stage_seconds_count{stage="publish"} 1.0' in text

@@ -54,8 +54,7 @@ def play(folder: Path, kind: Kind, model: SmallModel, story: Any) -> None:
 
 
 async def health(world: World) -> Any:
-    async with world.http.get(f"{world.gateway.local_url}/healthz") as answer:
-        return (await answer.json())["logprobs"]
+    return (await world.gateway.pages.healthz())["logprobs"]
 
 
 @EACH

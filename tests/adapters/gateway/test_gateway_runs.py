@@ -75,8 +75,7 @@ async def test_two_runs_side_by_side_do_not_mix(world: World) -> None:
     for run, outcomes in by_run.items():
         assert_unmixed(run, outcomes)
 
-    async with world.http.get(f"{world.gateway.base_url}/metrics") as reply:
-        told = await reply.text()
+    told = world.gateway.pages.metrics().decode()
     for run, outcomes in by_run.items():
         turns = SESSIONS * RUNS[run]["budgets"]["turns"]
         sampled = sum(outcome.closed.generated for outcome in outcomes)

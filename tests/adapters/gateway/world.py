@@ -29,6 +29,7 @@ from streams.adapters.gateway.access.secret import Secrets
 from streams.adapters.gateway.rendering.renderer import Renderer
 from streams.adapters.gateway.server import Gateway
 from streams.log.sqlite import SqliteLog
+from streams.operations.pages import serve_pages
 from streams.processor.embedded import EmbeddedProcessor
 from streams.settings import Settings
 from tests.adapters.gateway.agents import Agent
@@ -83,6 +84,16 @@ class World:
             headers={"authorization": f"Bearer {bearer}"},
         ) as reply:
             return reply.status, await reply.json()
+
+    @contextlib.asynccontextmanager
+    async def pages(self) -> AsyncIterator[str]:
+        """Where its pages for operators are, while the block runs."""
+        settings = dataclasses.replace(self.settings, metrics_port=0)
+        runner = await serve_pages(settings, self.gateway.pages, "the gateway of a test")
+        try:
+            yield "http://{}:{}".format(*runner.addresses[0][:2])
+        finally:
+            await runner.cleanup()
 
     async def open(self, *, client: dict[str, Any] | None = None, **fields: Any) -> Agent:
         status, opened = await self.control("sessions", fields)

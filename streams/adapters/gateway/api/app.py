@@ -3,7 +3,7 @@
     POST  /v1/chat/completions             key as bearer or x-api-key
     POST  /s/KEY/v1/chat/completions       or in the path
     POST  /v1/messages   /v1/responses     likewise, and whatever other dialects serve
-    GET   /v1/models   /healthz   /readyz   /metrics
+    GET   /v1/models   /healthz
     POST  /control/...                     see `control`
 
 Invariant: a request without a key that opens its session learns nothing; whatever goes wrong is
@@ -12,6 +12,7 @@ said in the API's own shape.
 
 import asyncio
 import itertools
+import re
 import time
 from collections.abc import Awaitable, Callable, Sequence
 
@@ -22,6 +23,8 @@ from streams.adapters.dialects.calls import Answer, Call, CallRefused, Piece
 from streams.adapters.dialects.common import ContextOverflow, refused
 from streams.adapters.dialects.dialect import AnswerStream, CountingDialect, Dialect, Route
 from streams.adapters.gateway.access.keys import BadKey, KeyRing, SessionKey
+from streams.adapters.gateway.access.under_way import RequestUse
+from streams.adapters.gateway.api.bodies import Bodies
 from streams.adapters.gateway.parts import Parts
 from streams.adapters.gateway.prompts.building import NotGiven, build
 from streams.adapters.gateway.sessions.classing import told
@@ -32,7 +35,7 @@ from streams.errors import LogError
 
 _SLOW_S = 120.0
 _RETRY_STATUSES = {429, 500, 502, 503, 529}
-_FINAL_STATUSES = {401, 403, 409, 410, 413}
+_FINAL_STATUSES = {401, 403, 409, 410, 413, 415}
 """The same request gets the same answer: clients that ask headers do not try again."""
 _MODEL_CHARACTERS_MAX = 256
 """It is repeated in every event of a stream and recorded with every turn."""
@@ -44,16 +47,22 @@ COUNTING: tuple[CountingDialect, ...] = (anthropic, openai_responses)
 UNKNOWN_KEY = "unknown or expired key: open a session with the control API for a new one"
 GOING_DOWN = "this gateway is going down: try again"
 
+_PATH_CHARACTERS_MAX = 100
+"""Of a path in a line of the log."""
+_KEY = re.compile(r"t[sc]-[\w-]+")
+
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+Work = Callable[[web.Request, SessionKey, RequestUse], Awaitable[web.StreamResponse]]
 
 
 class Api:
     """The routes that agents use."""
 
-    def __init__(self, parts: Parts, keys: KeyRing, models: Sequence[str]) -> None:
+    def __init__(self, parts: Parts, keys: KeyRing, models: Sequence[str], bodies: Bodies) -> None:
         """Nothing is served yet."""
         self._parts = parts
         self._keys = keys
+        self._bodies = bodies
         self._dialects = DIALECTS
         self._counting = COUNTING
         self._models = models
@@ -124,7 +133,7 @@ class Api:
         except Exception as error:
             self._parts.metrics.failure(None, None, error)
             refusal = CallRefused(500, "the gateway failed", kind="server_error")
-        return self._refused(self._spoken(request), refusal)
+        return self._refused(self._spoken(request), refusal, request)
 
     def _spoken(self, request: web.Request) -> Dialect:
         """The dialect of a request that no route told, by its path, else by its headers."""
@@ -146,28 +155,49 @@ class Api:
         try:
             self._read_key(request, dialect)
         except CallRefused as refusal:
-            return self._refused(dialect, refusal)
+            return self._refused(dialect, refusal, request)
         body = dialect.models_body(self._models)
         return web.Response(body=body, content_type=dialect.BODY_TYPE)
 
-    def _counts(self, dialect: CountingDialect) -> Handler:
+    def _keyed(self, dialect: Dialect, work: Work) -> Handler:
+        """Behind a session's key, and counted as a request of it."""
+
         async def handle(request: web.Request) -> web.StreamResponse:
+            session_id: str | None = None
             try:
-                session = await self._session(request, dialect)
-                call = await self._read(request, dialect)
-                count = await self._counted(session, call)
-            except ContextOverflow as overflow:
-                count = overflow.prompt_tokens  # at least: it was not counted to its end
+                key = self._read_key(request, dialect)
+                session_id = key.session_id
+                use = self._bodies.limits.begin(session_id)
+                try:
+                    return await work(request, key, use)
+                finally:
+                    use.release()
             except CallRefused as refusal:
-                return self._refused(dialect, refusal)
+                return self._refused(dialect, refusal, request, session_id)
             except LogError as error:
-                return self._log_away(dialect, error)
-            body = dialect.count_body(count)
-            return web.Response(body=body, content_type=dialect.BODY_TYPE)
+                self._parts.metrics.say("log", None, None, str(error))
+                away = CallRefused(503, "the log is away: try again", kind="log_unavailable")
+                return self._refused(dialect, away, request, session_id)
 
         return handle
 
+    def _counts(self, dialect: CountingDialect) -> Handler:
+        async def handle(
+            request: web.Request, key: SessionKey, use: RequestUse
+        ) -> web.StreamResponse:
+            session = await self._session(key)
+            try:
+                call = await self._read(request, dialect, use)
+                count = await self._counted(session, call)
+            except ContextOverflow as overflow:
+                count = overflow.prompt_tokens  # at least: it was not counted to its end
+            body = dialect.count_body(count)
+            return web.Response(body=body, content_type=dialect.BODY_TYPE)
+
+        return self._keyed(dialect, handle)
+
     async def _counted(self, session: Session, call: Call) -> int:
+        await self._parts.loop_turns.next(session.session_id)
         try:
             return len(build(call, session.history, self._parts.renderer).ids)
         except NotGiven as error:
@@ -177,22 +207,19 @@ class Api:
         return len(build(call, session.history, self._parts.renderer).ids)
 
     def _calls(self, dialect: Dialect) -> Handler:
-        async def handle(request: web.Request) -> web.StreamResponse:
+        async def handle(
+            request: web.Request, key: SessionKey, use: RequestUse
+        ) -> web.StreamResponse:
             began_s = time.monotonic()
+            session = await self._session(key)
+            call = told(await self._read(request, dialect, use), request.headers)
+            for name in call.ignored:
+                self._parts.metrics.count(f"ignored:{name}")
+            turn = self._begin(session, call, dialect)
+            use.hold_until_done(turn.task)
             try:
-                session = await self._session(request, dialect)
-                call = told(await self._read(request, dialect), request.headers)
-                for name in call.ignored:
-                    self._parts.metrics.count(f"ignored:{name}")
-                turn = self._begin(session, call, dialect)
-            except CallRefused as refusal:
-                return self._refused(dialect, refusal)
-            except LogError as error:
-                return self._log_away(dialect, error)
-            try:
-                response = await (self._stream if call.stream else self._whole)(
-                    request, dialect, turn
-                )
+                answer = self._stream if call.stream else self._whole
+                response = await answer(request, dialect, turn)
             except BaseException:
                 turn.client_gone()
                 raise
@@ -202,23 +229,23 @@ class Api:
                 self._parts.metrics.say("slow", session.session_id, turn.turn_id, detail)
             return response
 
-        return handle
+        return self._keyed(dialect, handle)
 
-    async def _read(self, request: web.Request, dialect: Dialect | CountingDialect) -> Call:
+    async def _read(
+        self, request: web.Request, dialect: Dialect | CountingDialect, use: RequestUse
+    ) -> Call:
         """The call, if it is not far beyond what a prompt can be."""
-        body = await _body(request)
+        body = await self._bodies.read(request, use)
         call = dialect.read_call(body)
         if len(call.model) > _MODEL_CHARACTERS_MAX:
             raise refused("model", f"has more than {_MODEL_CHARACTERS_MAX} characters")
+        most = self._parts.settings.gateway_messages_max
+        if len(call.messages) > most:
+            raise CallRefused(413, f"the request has {len(call.messages)} messages, at most {most}")
         window = self._parts.settings.gateway_context_tokens
         if len(body) > window:  # each token is at least a byte of it
             await self._parts.renderer.fitting.check(call, window)
         return call
-
-    def _log_away(self, dialect: Dialect, error: LogError) -> web.Response:
-        self._parts.metrics.say("log", None, None, str(error))
-        away = CallRefused(503, "the log is away: try again", kind="log_unavailable")
-        return self._refused(dialect, away)
 
     def _begin(self, session: Session, call: Call, dialect: Dialect) -> RunningTurn:
         """Nothing is awaited from the checks to the turn's start: an end cannot come between."""
@@ -240,11 +267,9 @@ class Api:
             except BadKey as error:
                 reason = error.reason
         self._parts.metrics.count("keys_refused")
-        self._parts.metrics.say("key", None, None, reason)
-        raise CallRefused(401, UNKNOWN_KEY, kind="authentication_error", code="invalid_api_key")
+        raise KeyRefused(reason)
 
-    async def _session(self, request: web.Request, dialect: Dialect) -> Session:
-        key = self._read_key(request, dialect)
+    async def _session(self, key: SessionKey) -> Session:
         if self.draining:
             raise _going_down()
         await self._parts.weights.known()
@@ -268,7 +293,7 @@ class Api:
         while True:
             out = await turn.out.get()
             if isinstance(out, CallRefused):
-                return self._refused(dialect, out, turn)
+                return self._refused(dialect, out, request, turn=turn)
             if isinstance(out, Answer):
                 body = dialect.answer_body(turn.call, out)
                 response = web.Response(body=body, content_type=dialect.BODY_TYPE)
@@ -287,7 +312,7 @@ class Api:
             out = await _next(turn.out, keep_alive_s)
             if response is None:
                 if isinstance(out, CallRefused) and not dialect.refuses_in_stream(out):
-                    return self._refused(dialect, out, turn)
+                    return self._refused(dialect, out, request, turn=turn)
                 response = await _begun(request, dialect, stream)
             data = _event(stream, out)
             if isinstance(out, Answer | CallRefused):
@@ -295,16 +320,22 @@ class Api:
                 await response.write_eof(data)
                 self._parts.metrics.count("answers:200")
                 if isinstance(out, CallRefused):
-                    self._say(out, turn)
+                    self._say(out, request, turn.session_id, turn)
                 return response
             if data:
                 await response.write(data)
 
     def _refused(
-        self, dialect: Dialect, refusal: CallRefused, turn: RunningTurn | None = None
+        self,
+        dialect: Dialect,
+        refusal: CallRefused,
+        request: web.Request,
+        session_id: str | None = None,
+        *,
+        turn: RunningTurn | None = None,
     ) -> web.Response:
         self._parts.metrics.count(f"answers:{refusal.status}")
-        self._say(refusal, turn)
+        self._say(refusal, request, turn.session_id if turn else session_id, turn)
         headers = {}
         if refusal.status in _RETRY_STATUSES:
             headers["retry-after"] = str(self._parts.settings.gateway_retry_after_s)
@@ -317,11 +348,36 @@ class Api:
             headers=headers,
         )
 
-    def _say(self, refusal: CallRefused, turn: RunningTurn | None) -> None:
+    def _say(
+        self,
+        refusal: CallRefused,
+        request: web.Request,
+        session_id: str | None,
+        turn: RunningTurn | None,
+    ) -> None:
         """The access log's line of an error; what the error says may repeat the conversation."""
-        session_id, turn_id = (turn.session_id, turn.turn_id) if turn else (None, None)
+        if request.method == "HEAD":
+            return  # clients ask so whether a server is there
         detail = f"{refusal.status} {refusal.code or refusal.kind}"
-        self._parts.metrics.say("refused", session_id, turn_id, detail)
+        if isinstance(refusal, KeyRefused):
+            detail += f": {refusal.reason}"
+        self._parts.metrics.say_seldom(
+            "refused",
+            session_id,
+            turn.turn_id if turn else None,
+            detail=detail,
+            path=_KEY.sub("...", _unkeyed(request.path))[:_PATH_CHARACTERS_MAX],
+        )
+
+
+class KeyRefused(CallRefused):
+    """A key that opens nothing; the reason is for the log alone."""
+
+    def __init__(self, reason: str) -> None:
+        """In the words that all of them get."""
+        kind, code = "authentication_error", "invalid_api_key"
+        super().__init__(401, UNKNOWN_KEY, kind=kind, code=code)
+        self.reason = reason
 
 
 async def _next(
@@ -370,12 +426,3 @@ def _bare(text: str) -> str:
 def _unkeyed(path: str) -> str:
     """A path without the key that may stand before it."""
     return "/" + path.removeprefix(_KEYED).partition("/")[2] if path.startswith(_KEYED) else path
-
-
-async def _body(request: web.Request) -> bytes:
-    try:
-        return await request.read()
-    except web.RequestPayloadError:
-        raise CallRefused(400, "the body is not encoded as its headers say") from None
-    except web.HTTPRequestEntityTooLarge as error:
-        raise CallRefused(413, f"the body is too large: {error.text}") from None

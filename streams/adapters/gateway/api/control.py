@@ -32,9 +32,11 @@ from schemas.checks import score
 from schemas.codec import from_json
 from schemas.events import Event, Reward, SessionEnded, SessionOpened
 from schemas.record import Record
+from streams.adapters.dialects.calls import CallRefused
 from streams.adapters.gateway.access.admission import RETRY_AFTER_S, Admission, TrainerBehind
 from streams.adapters.gateway.access.keys import KeyRing
 from streams.adapters.gateway.access.places import NoPlace
+from streams.adapters.gateway.api.bodies import Bodies
 from streams.adapters.gateway.metrics import UNKNOWN_RUN
 from streams.adapters.gateway.parts import Parts
 from streams.adapters.gateway.sessions.events import Over, words_of
@@ -66,8 +68,9 @@ class Refused(Exception):
 class Control:
     """The routes behind the control key."""
 
-    def __init__(self, parts: Parts, keys: KeyRing, admission: Admission) -> None:
+    def __init__(self, parts: Parts, keys: KeyRing, admission: Admission, bodies: Bodies) -> None:
         """`base_url` is set when the port is known."""
+        self._bodies = bodies
         self._settings = parts.settings
         self._sessions = parts.sessions
         self._publisher = parts.publisher
@@ -106,6 +109,23 @@ class Control:
 
         return guarded
 
+    async def fields_of(self, request: web.Request, kind: type[Record]) -> Told:
+        """What is asked for, each value as its text: numbers and metadata are logged as given."""
+        use = self._bodies.limits.begin(None)
+        try:
+            body = await self._bodies.read(request, use)
+        finally:
+            use.release()
+        try:
+            fields = msgspec.json.decode(body or b"{}", type=dict[str, msgspec.Raw])
+        except (ValueError, RecursionError) as error:
+            raise Refused(400, f"the body is no JSON object: {error}") from None
+        known = set(kind.__struct_fields__) - _OURS
+        for name in fields.keys() - known:
+            known_names = ", ".join(sorted(known))
+            raise Refused(400, f"`{name:.80}` is no field here; there are {known_names}")
+        return dict(fields)
+
     def _failed(self, session_id: str | None, error: Exception) -> web.Response:
         match error:
             case Refused():
@@ -117,8 +137,8 @@ class Control:
                 told, status = {"error": str(error), "code": "no_place"}, _BEHIND
             case TooLarge():
                 told, status = {"error": f"too large: {error}"}, 413
-            case web.HTTPRequestEntityTooLarge():
-                told, status = {"error": f"the body is too large: {error.text}"}, 413
+            case CallRefused():
+                told, status = {"error": error.message}, error.status
             case BadRecord():
                 told, status = {"error": error.detail, "code": error.code}, 400
             case LogError():
@@ -130,7 +150,7 @@ class Control:
         return _json(told, status, self._settings.gateway_retry_after_s)
 
     async def _open(self, request: web.Request) -> Told:
-        fields = await fields_of(request, SessionOpened)
+        fields = await self.fields_of(request, SessionOpened)
         asked = {"session_id": f"s-{uuid.uuid4().hex}", **fields}
         # Both decide what the samples are, and a later start may have other settings.
         asked.setdefault("policy", self._settings.profile)
@@ -193,7 +213,7 @@ class Control:
 
     async def _end(self, request: web.Request) -> Told:
         session_id = request.match_info["id"]
-        fields = await fields_of(request, SessionEnded)
+        fields = await self.fields_of(request, SessionEnded)
         asked = {"end_status": "completed", **fields, "session_id": session_id}
         event = event_of(SessionEnded, "session_ended", asked)
         _check(self._opening_of(session_id), event)
@@ -265,7 +285,7 @@ class Control:
 
     async def _reward(self, request: web.Request) -> Told:
         session_id = request.match_info["id"]
-        fields = await fields_of(request, Reward)
+        fields = await self.fields_of(request, Reward)
         asked = {"reward_id": uuid.uuid4().hex, **fields, "session_id": session_id}
         named = bytes(fields.get("turn_id", b"")).decode(errors="replace").strip('"')
         minted = self._minter.recognise(named)
@@ -339,22 +359,6 @@ def _check_reward(event: Reward | SessionEnded) -> None:
     value = None if event.reward is None else score(event.reward)
     if event.reward_invalid or (value is not None and abs(value) > _REWARD_MAX):
         raise Refused(400, "`reward` is no finite number of 32 bits")
-
-
-async def fields_of(request: web.Request, kind: type[Record]) -> Told:
-    """What is asked for, each value as its text: numbers and metadata reach the log as given."""
-    try:
-        body = await request.read()
-    except web.RequestPayloadError:
-        raise Refused(400, "the body is not encoded as its headers say") from None
-    try:
-        fields = msgspec.json.decode(body or b"{}", type=dict[str, msgspec.Raw])
-    except (ValueError, RecursionError) as error:
-        raise Refused(400, f"the body is no JSON object: {error}") from None
-    known = set(kind.__struct_fields__) - _OURS
-    for name in fields.keys() - known:
-        raise Refused(400, f"`{name:.80}` is no field here; there are {', '.join(sorted(known))}")
-    return dict(fields)
 
 
 def _json(value: Told, status: int = 200, retry_after_s: int | None = None) -> web.Response:

@@ -17,29 +17,28 @@ Invariant: a reply means that the log has it and that this gateway acts on it; w
 decided by all that the log had when it was asked.
 """
 
-from collections.abc import Awaitable, Callable
 from typing import Any
 
 from aiohttp import web
 
 from schemas.control import DEFAULT_RUN, Paused, Resumed
 from streams.adapters.gateway.api.app import Api
-from streams.adapters.gateway.api.control import Handler, Refused, Told, event_of, fields_of
+from streams.adapters.gateway.api.control import Control, Refused, Told, event_of
 from streams.adapters.gateway.sampling.weights import Weights
-
-Guard = Callable[[Callable[[web.Request], Awaitable[Told]]], Handler]
 
 
 class WeightControl:
     """The routes for whoever trains."""
 
-    def __init__(self, weights: Weights, api: Api) -> None:
-        """Nothing is served yet."""
+    def __init__(self, weights: Weights, api: Api, control: Control) -> None:
+        """Nothing is served yet; `control` has the key and reads the bodies."""
+        self._control = control
         self._weights = weights
         self._api = api
 
-    def routes(self, guarded: Guard) -> list[web.RouteDef]:
+    def routes(self) -> list[web.RouteDef]:
         """All of them, behind the control key."""
+        guarded = self._control.guarded
         return [
             web.post("/control/pause", guarded(self._pause)),
             web.post("/control/resume", guarded(self._resume)),
@@ -47,7 +46,7 @@ class WeightControl:
         ]
 
     async def _pause(self, request: web.Request) -> Told:
-        asked = {"run_id": DEFAULT_RUN, **await fields_of(request, Paused)}
+        asked = {"run_id": DEFAULT_RUN, **await self._control.fields_of(request, Paused)}
         record = event_of(Paused, "paused", asked)
         await self._weights.up_to_date()
         already = self._weights.of(record.run_id).paused
@@ -56,7 +55,7 @@ class WeightControl:
         return self._told(record.run_id, already=already)
 
     async def _resume(self, request: web.Request) -> Told:
-        asked = {"run_id": DEFAULT_RUN, **await fields_of(request, Resumed)}
+        asked = {"run_id": DEFAULT_RUN, **await self._control.fields_of(request, Resumed)}
         record = event_of(Resumed, "resumed", asked)
         if record.version < 0:
             raise Refused(400, f"`version` {record.version}: give one from 0; -1 means unknown")

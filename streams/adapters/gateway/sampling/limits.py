@@ -68,3 +68,23 @@ class FairGate:
             if not place.done():
                 self.running += 1
                 place.set_result(True)
+
+
+class LoopTurns:
+    """One long computation in each round of the event loop, session by session in turn.
+
+    A prompt takes the loop tens of milliseconds. Sixty that one session asks for at a time would
+    otherwise be built in one round, and streams and other sessions wait for all of them.
+    """
+
+    def __init__(self) -> None:
+        """Nothing is computed."""
+        self._gate = FairGate(1)
+
+    async def next(self, session_id: str) -> None:
+        """Wait for a round; it is the caller's until that awaits something else."""
+        place = self._gate.ask(session_id)
+        try:
+            await place
+        finally:
+            asyncio.get_running_loop().call_soon(self._gate.leave, session_id, place)

@@ -1,0 +1,215 @@
+"""Connections: how many, how long without a request, and what the log says of those refused."""
+
+import asyncio
+import contextlib
+import json
+import time
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from streams.adapters.engines.scripted import Rule
+from streams.adapters.gateway.api.connections import (
+    GRACE_S,
+    HEAD_BYTES_MAX,
+    PIPELINED_BYTES_MAX,
+    RESERVE,
+)
+from streams.adapters.gateway.metrics import SELDOM_LINES
+from tests.adapters.gateway.agents import user
+from tests.adapters.gateway.world import World, play, played
+
+ANY = Rule(text="Yes.", times=None)
+SLOW = Rule(text="Yes.", times=None, delay_ms=30_000)
+HALF = b"POST /v1/messages HTTP/1.1\r\nhost: gateway\r\nx-half: "
+Pair = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+
+
+@contextlib.asynccontextmanager
+async def connected(world: World, count: int, data: bytes = b"") -> AsyncIterator[list[Pair]]:
+    """So many connections that have sent this."""
+    port = int(world.gateway.base_url.rpartition(":")[2])
+    pairs = [await asyncio.open_connection("127.0.0.1", port) for _ in range(count)]
+    for _, writer in pairs:
+        writer.write(data)
+    try:
+        yield pairs
+    finally:
+        for _, writer in pairs:
+            writer.close()
+
+
+def call(key: str, text: str = "Hi") -> bytes:
+    body = json.dumps({"model": "m", "messages": [user(text)]}).encode()
+    head = f"POST /v1/chat/completions HTTP/1.1\r\nhost: g\r\nauthorization: Bearer {key}\r\n"
+    return f"{head}content-length: {len(body)}\r\n\r\n".encode() + body
+
+
+async def closed(reader: asyncio.StreamReader, within_s: float = 20.0) -> float:
+    """Seconds until the gateway closed it without a word."""
+    began_s = time.monotonic()
+    async with asyncio.timeout(within_s):
+        with contextlib.suppress(ConnectionResetError):
+            assert await reader.read() == b""
+    return time.monotonic() - began_s
+
+
+async def health(world: World) -> int:
+    async with world.http.get(f"{world.gateway.base_url}/healthz") as reply:
+        return reply.status
+
+
+@played(otherwise=ANY, gateway_header_timeout_s=0.5)
+async def test_a_head_that_does_not_come_in_time_is_closed(world: World) -> None:
+    agent = await world.open()
+    async with connected(world, 1) as [(silent, _)], connected(world, 1, HALF) as [(half, _)]:
+        await closed(silent)
+        await closed(half)
+    async with connected(world, 1, call(agent.key)) as [(reader, writer)]:
+        assert (await reader.readline()).startswith(b"HTTP/1.1 200")
+        await reader.readuntil(b"}]")
+        await asyncio.sleep(1.0)  # between two requests it may take longer
+        writer.write(call(agent.key))
+        await reader.readuntil(b"HTTP/1.1 200")
+        await reader.readuntil(b"}]")
+        writer.write(HALF)
+        with contextlib.suppress(ConnectionResetError):
+            await reader.read()
+    counts = world.gateway.metrics.counts
+    assert counts["connections_closed:header_timeout"] == 3
+    assert len(world.gateway.connections) <= 1  # the world's own
+
+
+@played(otherwise=ANY, gateway_idle_timeout_s=0.5)
+async def test_a_connection_without_another_request_is_closed(world: World) -> None:
+    async with connected(world, 1, b"GET /healthz HTTP/1.1\r\nhost: g\r\n\r\n") as [(reader, _)]:
+        assert (await reader.readline()).startswith(b"HTTP/1.1 200")
+        async with asyncio.timeout(20):
+            with contextlib.suppress(ConnectionResetError):
+                await reader.read()
+    assert world.gateway.metrics.counts["connections_closed:idle_timeout"] >= 1
+
+
+@played(otherwise=ANY, gateway_connections_max=10, gateway_header_timeout_s=600.0)
+async def test_half_heads_keep_nobody_out(world: World) -> None:
+    agent = await world.open()
+    for _ in range(3):
+        async with connected(world, 50, HALF):
+            await asyncio.sleep(2 * GRACE_S)
+            assert (await agent.ask(user("Hi")))["content"] == "Yes."
+            assert await health(world) == 200
+            assert len(world.gateway.connections) <= 10 + RESERVE
+    assert world.gateway.metrics.counts["connections_closed:made_room"] > 0
+
+
+@played(otherwise=SLOW, gateway_connections_max=3, gateway_drain_timeout_s=0.2)
+async def test_when_all_have_a_request_a_new_one_is_refused_in_the_apis_shape_but_health_is_not(
+    world: World,
+) -> None:
+    agent = await world.open()
+    await world.http.connector.close()  # type: ignore[union-attr]  # it holds a connection
+    async with connected(world, 3, call(agent.key)):
+        await world.asked(3)
+        async with connected(world, 1, call(agent.key)) as [(reader, _)]:
+            assert (await reader.readline()).startswith(b"HTTP/1.1 503")
+            told = await reader.readuntil(b"}}")
+            assert b"retry-after: 1" in told.lower()
+            assert b'"error"' in told
+        asking = b"GET /healthz HTTP/1.1\r\nhost: g\r\n\r\n"
+        async with connected(world, 1, asking) as [(reader, _)]:
+            assert (await reader.readline()).startswith(b"HTTP/1.1 200")
+    assert world.gateway.metrics.counts["connections_refused"] == 1
+
+
+@played(otherwise=SLOW, gateway_connections_max=1, gateway_drain_timeout_s=0.2)
+async def test_a_flood_is_refused_connection_by_connection(world: World) -> None:
+    agent = await world.open()
+    await world.http.connector.close()  # type: ignore[union-attr]  # it holds a connection
+    asking = b"GET /healthz HTTP/1.1\r\nhost: g\r\n\r\n"
+    async with connected(world, 1, call(agent.key)), connected(world, 2 * RESERVE, HALF):
+        await world.asked(1)
+        assert len(world.gateway.connections) <= 1 + RESERVE
+        await asyncio.sleep(2 * GRACE_S)
+        async with connected(world, 1, asking) as [(reader, _)]:
+            assert (await reader.readline()).startswith(b"HTTP/1.1 200")
+    port = int(world.gateway.base_url.rpartition(":")[2])
+
+    async def status() -> bytes:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(call(agent.key))
+        try:
+            return (await reader.readline())[:12]
+        except ConnectionError:
+            return b""
+        finally:
+            writer.close()
+
+    async with connected(world, 1, call(agent.key)):
+        await world.asked(2)
+        await asyncio.sleep(2 * GRACE_S)
+        statuses = await asyncio.gather(*(status() for _ in range(2 * RESERVE)))
+        # Who sends while it is being refused may find the connection reset.
+        assert set(statuses) <= {b"HTTP/1.1 503", b""}
+        assert statuses.count(b"HTTP/1.1 503") > RESERVE
+    assert world.gateway.metrics.counts["connections_refused"] > RESERVE
+
+
+@played(otherwise=SLOW, gateway_drain_timeout_s=0.2)
+async def test_what_is_sent_without_end_is_not_kept(world: World) -> None:
+    agent = await world.open()
+    async with connected(world, 1, b"GET /v1/models HTTP/1.1\r\n") as [(reader, writer)]:
+        for _ in range(2 + HEAD_BYTES_MAX // 8_000):
+            writer.write(b"x-more: " + b"x" * 8_000 + b"\r\n")
+        with contextlib.suppress(ConnectionResetError):
+            await reader.read()
+    async with connected(world, 1, call(agent.key)) as [(reader, writer)]:
+        await world.asked(1)
+        for _ in range(2 + PIPELINED_BYTES_MAX // 20_000):
+            writer.write(call(agent.key, "x" * 20_000))
+        assert await closed(reader) < 20
+    assert world.gateway.metrics.counts["connections_closed:sent_too_much"] == 2
+    assert len(world.engine.journal) == 1
+
+
+def lines(said: str) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in said.splitlines() if line.startswith("{")]
+
+
+def test_bad_keys_leave_a_few_lines_and_none_has_a_key_in_it(
+    tmp_path: Any, capfd: pytest.CaptureFixture[str]
+) -> None:
+    async def story(world: World) -> None:
+        agent = await world.open()
+        url = world.gateway.base_url
+        for number in range(40):
+            bad = {"authorization": f"Bearer ts-{number}"}
+            async with world.http.post(f"{url}/v1/messages", headers=bad) as reply:
+                assert reply.status == 401
+        for method in ("HEAD", "GET"):
+            async with world.http.request(method, f"{url}/s/{agent.key}/v1/nothing") as reply:
+                assert reply.status == 404
+        headers = {"authorization": f"Bearer {agent.key}"}
+        async with world.http.post(f"{url}/v1/responses", data=b"{", headers=headers) as reply:
+            assert reply.status == 400
+        async with connected(world, 1, b"GET /\x1b[2J HTTP/1.1\r\n\r\n") as [(reader, _)]:
+            assert b" 400 " in await reader.readline()
+        named.append(agent.session_id)
+        secrets.append(agent.key)
+
+    named: list[str] = []
+    secrets: list[str] = []
+    play(tmp_path, story, gateway_header_timeout_s=1.0)
+    said = capfd.readouterr().err
+    refused = [line for line in lines(said) if line["what"] == "refused"]
+    anonymous = [line for line in refused if "session" not in line]
+    (of_session,) = [line for line in refused if "session" in line]
+    assert len(anonymous) == SELDOM_LINES
+    assert anonymous[0]["path"] == "/v1/messages"
+    assert anonymous[0]["detail"] == "401 invalid_api_key: not base64"
+    assert of_session["session"] == named[0]
+    assert of_session["path"] == "/v1/responses"
+    (bad,) = [line for line in lines(said) if line["what"] == "http"]
+    assert "no HTTP request" in bad["detail"]
+    assert secrets[0] not in said
+    assert "Traceback" not in said

@@ -1,0 +1,221 @@
+"""Attacks on the gateway: by a client without a key, and by the holder of one session's key.
+
+Each is done to a real process over real sockets, while /healthz is asked all the time.
+"""
+
+import asyncio
+import contextlib
+import gzip
+import json
+import resource
+import time
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+from streams.settings import Settings
+from tests.attack.gateway_process import Victim, Watched, head, status_of, victim
+from tests.attack.scenario import Bound, scenario, scenarios_in
+
+CHAT, MESSAGES, RESPONSES = "/v1/chat/completions", "/v1/messages", "/v1/responses"
+BOMB = gzip.compress(b" " * 31_000_000)
+"""31 KB."""
+LOOP_STALL_S_MAX = 1.5
+"""Quiet machines show a fifth of it; others may be busy."""
+
+
+@contextlib.asynccontextmanager
+async def connected(
+    port: int, count: int
+) -> AsyncIterator[list[tuple[asyncio.StreamReader, asyncio.StreamWriter]]]:
+    """So many connections, closed with the block."""
+    pairs = []
+    try:
+        for _ in range(count):
+            pairs.append(await asyncio.open_connection("127.0.0.1", port))
+        yield pairs
+    finally:
+        for _, writer in pairs:
+            writer.close()
+
+
+def healthy(watched: Watched) -> Iterator[Bound]:
+    """That /healthz was answered all the time."""
+    yield Bound("looks at /healthz", watched.looks, at_least=3)
+    yield Bound("failed looks at /healthz", watched.failed, at_most=0)
+    yield Bound("slowest /healthz", watched.slowest_s, at_most=LOOP_STALL_S_MAX, unit="s")
+
+
+@scenario(quick=True)
+def unfinished_gzip_bodies(folder: Path) -> Iterator[Bound]:
+    """40 connections send 31 KB of gzip each, which is 31 MB, and never the end."""
+    with victim(folder, TURNSTREAM_GATEWAY_BODY_TIMEOUT_S="5") as gateway:
+        watched, statuses = asyncio.run(_unfinished(gateway))
+    yield Bound("memory growth", watched.grown_mb, at_most=100, unit="MB")
+    yield Bound("connections that were answered 408", statuses.count(408), at_least=40)
+    yield from healthy(watched)
+
+
+async def _unfinished(gateway: Victim) -> tuple[Watched, list[int]]:
+    key = await asyncio.to_thread(gateway.open_session)
+    async with gateway.watched() as watched, connected(gateway.port, 40) as pairs:
+        for _, writer in pairs:
+            fields = ("content-encoding: gzip", f"content-length: {len(BOMB) + 1}")
+            writer.write(head("POST", CHAT, key, *fields) + BOMB)
+            await writer.drain()
+        ends = await asyncio.gather(*(_end(reader, 15) for reader, _ in pairs))
+    return watched, ends
+
+
+async def _end(reader: asyncio.StreamReader, seconds: float) -> int:
+    """The status, or 0 if there was none in time."""
+    try:
+        async with asyncio.timeout(seconds):
+            return await status_of(reader)
+    except (TimeoutError, ValueError, OSError):
+        return 0
+
+
+@scenario(quick=True)
+def gzip_bombs(folder: Path) -> Iterator[Bound]:
+    """40 whole bodies of 31 KB of gzip, which are 31 MB each."""
+    with victim(folder) as gateway:
+        watched, statuses = asyncio.run(_bombs(gateway))
+    yield Bound("memory growth", watched.grown_mb, at_most=200, unit="MB")
+    yield Bound("answers", sum(status > 0 for status in statuses), at_least=40)
+    yield from healthy(watched)
+
+
+async def _bombs(gateway: Victim) -> tuple[Watched, list[int]]:
+    key = await asyncio.to_thread(gateway.open_session)
+    async with gateway.watched() as watched, connected(gateway.port, 40) as pairs:
+        for _, writer in pairs:
+            fields = ("content-encoding: gzip", f"content-length: {len(BOMB)}")
+            writer.write(head("POST", CHAT, key, *fields) + BOMB)
+        return watched, list(await asyncio.gather(*(_end(reader, 60) for reader, _ in pairs)))
+
+
+@scenario(quick=False)
+def parallel_calls_of_one_key(folder: Path) -> Iterator[Bound]:
+    """150 calls of one session at a time, with prompts of 300 KB."""
+    with victim(folder) as gateway:
+        watched, statuses, other = asyncio.run(_parallel(gateway))
+    most = Settings().gateway_session_calls_max
+    yield Bound("memory growth", watched.grown_mb, at_most=250, unit="MB")
+    yield Bound("calls answered 200", statuses.count(200), at_least=1, at_most=most)
+    yield Bound("calls answered 429", statuses.count(429), at_least=150 - most)
+    yield Bound("another session's call", other, at_most=30, unit="s")
+    yield from healthy(watched)
+
+
+async def _parallel(gateway: Victim) -> tuple[Watched, list[int], float]:
+    key = await asyncio.to_thread(gateway.open_session)
+    other = await asyncio.to_thread(gateway.open_session)
+    bodies = [_body("word " * 60_000 + str(number)) for number in range(150)]
+    async with gateway.watched() as watched:
+        calls = asyncio.gather(*(gateway.asked(CHAT, key, body) for body in bodies))
+        await asyncio.sleep(0.5)
+        began_s = time.monotonic()
+        assert await gateway.asked(CHAT, other, _body("Hi")) == 200
+        took_s = time.monotonic() - began_s
+        return watched, await calls, took_s
+
+
+def _body(text: str) -> bytes:
+    return json.dumps({"model": "m", "messages": [{"role": "user", "content": text}]}).encode()
+
+
+@scenario(quick=True)
+def a_million_empty_messages(folder: Path) -> Iterator[Bound]:
+    """1.1 million empty messages, and as many empty parts, in each API."""
+    with victim(folder) as gateway:
+        watched, statuses = asyncio.run(_messages(gateway))
+    yield Bound("requests refused with 413", statuses.count(413), at_least=len(statuses))
+    yield Bound("memory growth", watched.grown_mb, at_most=300, unit="MB")
+    yield from healthy(watched)
+
+
+async def _messages(gateway: Victim) -> tuple[Watched, list[int]]:
+    key = await asyncio.to_thread(gateway.open_session)
+    empty = ",".join(['{"role":"user","content":""}'] * 1_100_000)
+    parts = ",".join(['{"type":"text","text":""}'] * 1_100_000)
+    in_parts = f'{{"role":"user","content":[{parts}]}}'
+    asked = [
+        (path, f'{{"model":"m","max_tokens":9,"{field}":[{messages}]}}'.encode())
+        for path, field in ((CHAT, "messages"), (MESSAGES, "messages"), (RESPONSES, "input"))
+        for messages in (empty, in_parts)
+    ]
+    async with gateway.watched() as watched:
+        return watched, [await gateway.asked(path, key, body) for path, body in asked]
+
+
+@scenario(quick=False)
+def as_many_foreign_messages_as_are_allowed(folder: Path) -> Iterator[Bound]:
+    """Five conversations of 4,096 messages, half of them answers that were never recorded."""
+    with victim(folder) as gateway:
+        watched, statuses = asyncio.run(_foreign(gateway))
+    yield Bound("answers", statuses.count(200), at_least=5)
+    yield Bound("memory growth", watched.grown_mb, at_most=100, unit="MB")
+    yield Bound("slowest /healthz", watched.slowest_s, at_most=5, unit="s")
+    yield Bound("failed looks at /healthz", watched.failed, at_most=0)
+
+
+async def _foreign(gateway: Victim) -> tuple[Watched, list[int]]:
+    key = await asyncio.to_thread(gateway.open_session)
+    count = Settings().gateway_messages_max
+    roles = ("user", "assistant")
+    async with gateway.watched() as watched:
+        calls = []
+        for number in range(5):
+            messages = [{"role": roles[n % 2], "content": f"{number}"} for n in range(count - 1)]
+            calls.append(gateway.asked(CHAT, key, json.dumps({"messages": messages}).encode()))
+        return watched, list(await asyncio.gather(*calls))
+
+
+@scenario(quick=True)
+def half_heads(folder: Path) -> Iterator[Bound]:
+    """4,500 connections send half a request's head and wait."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, 10_000), hard))
+    try:
+        with victim(folder, TURNSTREAM_GATEWAY_HEADER_TIMEOUT_S="5") as gateway:
+            watched, took_s = asyncio.run(_half_heads(gateway))
+            lines = gateway.running.said.count('"what": "connections"')
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    yield Bound("until they were closed", took_s, at_most=25, unit="s")
+    yield Bound("lines in the log about it", lines, at_least=1, at_most=20)
+    yield Bound("memory growth", watched.grown_mb, at_most=250, unit="MB")
+    yield from healthy(watched)
+
+
+async def _half_heads(gateway: Victim) -> tuple[Watched, float]:
+    before = gateway.descriptors()
+    async with gateway.watched() as watched, connected(gateway.port, 4_500) as pairs:
+        for _, writer in pairs:
+            writer.write(b"POST /v1/messages HTTP/1.1\r\nhost: gateway\r\nx-half: ")
+        began_s = time.monotonic()
+        for _ in range(300):
+            if gateway.descriptors() <= before + 50:
+                break
+            await asyncio.sleep(0.2)
+        return watched, time.monotonic() - began_s
+
+
+@scenario(quick=True)
+def bad_keys(folder: Path) -> Iterator[Bound]:
+    """579 calls with keys that open nothing."""
+    with victim(folder) as gateway:
+        before = len(gateway.running.said.splitlines())
+        watched, statuses = asyncio.run(_bad_keys(gateway))
+        lines = len(gateway.running.said.splitlines()) - before
+    yield Bound("answers 401", statuses.count(401), at_least=579)
+    yield Bound("lines in the log", lines, at_least=1, at_most=60)
+    yield from healthy(watched)
+
+
+async def _bad_keys(gateway: Victim) -> tuple[Watched, list[int]]:
+    async with gateway.watched() as watched:
+        return watched, [await gateway.asked(CHAT, f"ts-{n}", b"{}") for n in range(579)]
+
+
+SCENARIOS = scenarios_in(globals())
