@@ -28,6 +28,7 @@ from aiokafka.errors import (
 from aiokafka.structs import OffsetAndMetadata
 
 from streams.errors import LogError
+from streams.log.bounded_batches import value_limit
 from streams.log.kafka_calls import answered, started, stopped, told
 from streams.log.security import client_options
 from streams.settings import Settings
@@ -67,6 +68,7 @@ class KafkaMember(ConsumerRebalanceListener):  # type: ignore[misc]  # aiokafka 
             max_poll_interval_ms=int(session_s * 1000),
             # It may fetch for a moment before it is paused; then let it be little.
             max_partition_fetch_bytes=1,
+            value_deserializer=value_limit(settings.record_bytes_max),
         )
 
     async def join(self) -> None:

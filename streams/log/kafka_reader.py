@@ -1,7 +1,8 @@
 """A reader of one topic, outside of any group: it decides itself where it starts.
 
 Invariant: no entry between the start and `positions` is skipped unseen. Where aiokafka would go
-on silently (a position that retention took, a batch larger than a fetch) the reader raises.
+on silently (a position that retention took, a batch larger than a fetch) the reader raises. What
+is too large once it is decompressed comes as one entry that holds nothing (`bounded_batches`).
 """
 
 import time
@@ -12,6 +13,7 @@ from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.errors import KafkaError, OffsetOutOfRangeError
 
 from streams.errors import LogError, NoSuchPosition
+from streams.log.bounded_batches import value_limit
 from streams.log.interface import Entry, Position
 from streams.log.kafka_calls import answered, started, stopped, told
 from streams.log.security import client_options
@@ -88,6 +90,7 @@ def new_consumer(settings: Settings, group: str | None = None) -> Any:
         # Of all partitions together as much: it waits in memory, compressed, beside any buffer.
         fetch_max_bytes=settings.record_bytes_max + FRAMING_BYTES,
         fetch_max_wait_ms=settings.fetch_wait_ms,
+        value_deserializer=value_limit(settings.record_bytes_max + FRAMING_BYTES),
     )
 
 

@@ -18,6 +18,7 @@ from schemas.events import Event, Purge, SessionExpired
 from streams.core.effects import EVENT_ROW, Effects
 from streams.log.keys import event_key
 from streams.log.partitioner import partition_of
+from streams.log.withheld import Withheld
 from streams.processor.offsets import Entry
 from streams.processor.rows import Row
 from streams.settings import ACCEPT, Settings
@@ -57,7 +58,8 @@ class Arrived(NamedTuple):
         event = read_event(key, value, settings.message_bytes_max)
         event = refuse_elsewhere(event, partition, settings)
         session_id = "" if isinstance(event, Purge) else event.session_id or ""
-        return cls(partition, offset, logged_ms, value or b"", event, session_id, entry)
+        value = b"" if value is None else value
+        return cls(partition, offset, logged_ms, value, event, session_id, entry)
 
     @property
     def session(self) -> Session:
@@ -112,6 +114,8 @@ def read_event(
     try:
         if value is None:
             raise BadRecord("undecodable", "the entry has no value")
+        if isinstance(value, Withheld):
+            raise BadRecord("oversize", value.detail)
         size = len(key or b"") + len(value)
         if size > bytes_max:
             raise BadRecord("oversize", f"{size} bytes, the limit is {bytes_max}")

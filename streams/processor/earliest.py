@@ -9,7 +9,7 @@ Invariant: each call costs the logarithm of the number of entries, averaged over
 import heapq
 from collections.abc import Callable, Sequence
 
-_COMPACT_FROM = 1024
+_COMPACT_FROM = 64
 
 
 class Earliest:

@@ -11,7 +11,8 @@ those three are ours, and they need these hooks:
                                       third of a worker's time
     stream.channel.queue              a turn of the event loop for each event that is here already
     _create_worker_consumer           fetch wait is fixed at 1.5 s there: drained partitions
-                                      hold back the others
+                                      hold back the others; and batches are decompressed however
+                                      large they become
     consumer._commit                  commits what *we* know to be durable
     consumer._thread                  asks the broker itself for a committed offset; the cache
                                       may be empty when the first events arrive
@@ -41,6 +42,7 @@ from faust.types import TP
 from mode import Service
 
 from streams.errors import TurnstreamError
+from streams.log.bounded_batches import value_limit
 
 FAUST_VERSION = "0.15.3"
 
@@ -49,7 +51,7 @@ class WrongFaust(TurnstreamError):
     """Another Faust than the one these hooks were made for."""
 
 
-def install(fetch_wait_ms: int) -> None:
+def install(fetch_wait_ms: int, value_bytes_max: int) -> None:
     """Put the hooks in place, once, before the app starts."""
     if faust.__version__ != FAUST_VERSION:
         raise WrongFaust(
@@ -60,12 +62,13 @@ def install(fetch_wait_ms: int) -> None:
     Consumer.wait_first = _wait_only_if_full  # type: ignore[method-assign]
     create = AIOKafkaConsumerThread._create_worker_consumer
 
-    def create_with_short_wait(self: Any, transport: Any) -> Any:
+    def create_within_limits(self: Any, transport: Any) -> Any:
         consumer = create(self, transport)
         consumer._fetch_max_wait_ms = fetch_wait_ms
+        consumer._value_deserializer = value_limit(value_bytes_max)
         return consumer
 
-    AIOKafkaConsumerThread._create_worker_consumer = create_with_short_wait  # type: ignore[method-assign]
+    AIOKafkaConsumerThread._create_worker_consumer = create_within_limits  # type: ignore[method-assign]
     let_fetches_be_cancelled()
 
 

@@ -22,6 +22,7 @@ from faust.types import TP
 
 from streams.errors import WrongTopic
 from streams.log.interface import Log
+from streams.log.withheld import Withheld
 from streams.processor import faust_hooks
 from streams.processor.arrivals import Incoming
 from streams.processor.faust_app import build_app, build_table, turns_topic
@@ -78,7 +79,7 @@ class Processor:
         """Partitions whose state is complete; events of others are dropped and read again."""
         self.swept_s = 0.0
         self.health: web.AppRunner | None = None
-        faust_hooks.install(settings.fetch_wait_ms)
+        faust_hooks.install(settings.fetch_wait_ms, settings.record_bytes_max)
         self.app = build_app(settings)
         self.app.tables.add(build_table(self.app, settings, self))
         topic = turns_topic(self.app, settings)
@@ -152,6 +153,9 @@ class Processor:
             if partition not in self.loaded or not current:
                 return
             offsets = self.offsets[partition] = Offsets(message.generation_id, start)
+        value = message.value
+        if isinstance(value, Withheld) and value.first is not None:
+            offsets.pass_over(value.first, offset)
         arrival = offsets.arrive(offset)
         if arrival is not Arrival.NEXT:
             self.counts[f"arrived_{arrival.name.lower()}"] += 1
@@ -160,9 +164,7 @@ class Processor:
             return
         # Only what moves counts: events behind a gap come for ever on a busy log.
         self.last_event_s[partition] = time.monotonic()
-        incoming = Incoming(
-            partition, offset, int(message.timestamp * 1000), message.key, message.value
-        )
+        incoming = Incoming(partition, offset, int(message.timestamp * 1000), message.key, value)
         await self.worker.handle(incoming, offsets.begin(offset))
 
     async def _mend_gap(self, partition: int, offsets: Offsets) -> None:

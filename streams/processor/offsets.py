@@ -80,6 +80,11 @@ class Offsets:
             self.position = offset
         self.next = offset
 
+    def pass_over(self, first: int, last: int) -> None:
+        """One entry at `last` stands for all from `first` on, if the next is among them."""
+        if first <= self.next < last:
+            self.skip_to(last)
+
     def begin(self, offset: int) -> Entry:
         """Start handling an event that arrived in order."""
         entry = Entry(self, offset)

@@ -13,6 +13,7 @@ from schemas.record import Octets
 from streams.core.effects import Effects
 from streams.log.interface import Outgoing, Position
 from streams.log.keys import event_key, sample_key
+from streams.log.withheld import Withheld
 from streams.settings import Settings
 
 _NAME_MAX = 200
@@ -34,13 +35,17 @@ def letters_of(
             partition=place.partition,
             offset=place.offset,
             # A foreign producer may have stored more than a letter can hold.
-            payload=Octets(value) if len(value) <= settings.message_bytes_max else None,
+            payload=None if _is_too_large(value, settings) else Octets(value),
         )
         yield Outgoing(
             topic=settings.dead_letters_topic,
             key=str(place).encode(),
             value=codec.to_msgpack(letter),
         )
+
+
+def _is_too_large(value: bytes, settings: Settings) -> bool:
+    return isinstance(value, Withheld) or len(value) > settings.message_bytes_max
 
 
 def _cut(name: str | None) -> str | None:

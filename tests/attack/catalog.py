@@ -1,6 +1,9 @@
 """Every attack there is: a module holds those on one part of the system."""
 
-from tests.attack import gateway
+from tests.attack import foreign, gateway
 from tests.attack.scenario import Scenario
 
-SCENARIOS: list[Scenario] = [*gateway.SCENARIOS]
+SCENARIOS: list[Scenario] = [
+    *foreign.SCENARIOS,
+    *gateway.SCENARIOS,
+]

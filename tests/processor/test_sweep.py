@@ -101,7 +101,7 @@ def test_closed_sessions_leave_nothing_to_look_at() -> None:
         session_id = f"s{number}"
         state.keep(session_id, number, opened("open", 0))
         state.forget_row(session_id, number)
-    assert len(state._open_rows) < 3_000
+    assert len(state._open_rows) < 200
     assert not state.nearer_deadlines
 
 
