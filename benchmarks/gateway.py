@@ -1,7 +1,7 @@
 """`make bench-gateway`: the gateway beside a peer, a bare proxy and no gateway, all streamed.
 
-    gateway    load ──► gateway ──► mock      over SGLang's and vLLM's wire, embedded log, every
-                                              turn durable before its end
+    gateway    load ──► gateway ──► mock      chat API and Messages API over SGLang's and vLLM's
+                                              wire, embedded log, every turn durable before its end
     peer       load ──► rllm    ──► mock      rllm-model-gateway 0.1.0 over vLLM's chat API,
                                               stored after its end
     proxy      load ──► aiohttp ──► mock      passes vLLM's wire on
@@ -45,7 +45,7 @@ from benchmarks.gateway_child import Server
 from benchmarks.gateway_load import Agent, Job, Measured
 from benchmarks.gateway_mock import Journal, Prepare
 from benchmarks.gateway_prompts import SIZES, costs_by_size
-from benchmarks.gateway_script import Script, Shape, write
+from benchmarks.gateway_script import CHAT, MESSAGES, Script, Shape, write
 from benchmarks.peers import environment
 from schemas.events import Turn
 from streams.adapters.gateway.rendering.renderer import Renderer
@@ -53,7 +53,6 @@ from streams.settings import Settings
 from tests.drift import qwen3
 
 LOAD_S_MAX = 300.0
-CHAT = "/v1/chat/completions"
 GENERATE = "/inference/v1/generate"
 AIM_BUILD_MS = 1.0
 
@@ -65,7 +64,10 @@ class Side:
     wire: str
     child: str | None
     """The process between load and engine; None: there is none."""
-    path: str = CHAT
+    api: str = CHAT
+    """What the client speaks."""
+    path: str | None = None
+    """Where, if it is not the path of that API."""
     minted: bool = False
     """Whether it is our gateway, with keys for sessions and ids for calls."""
     bare: str | None = None
@@ -80,6 +82,9 @@ SIDES = {
     PROXY: Side(wire="vllm", child="proxy", path=GENERATE, bare=GENERATED),
     PEER: Side(wire="vllm chat", child="rllm", path=gateway_rllm.PATH, bare=CHATTED),
     "gateway, vLLM": Side(wire="vllm", child="vllm", minted=True, bare=GENERATED),
+    "gateway, vLLM, Messages API": Side(
+        wire="vllm", child="vllm", api=MESSAGES, minted=True, bare=GENERATED
+    ),
     "gateway, SGLang": Side(wire="sglang", child="sglang", minted=True, bare=GENERATED),
     "gateway, SGLang cumulative": Side(
         wire="sglang cumulative", child="sglang", minted=True, bare=GENERATED
@@ -165,7 +170,8 @@ class Bench:
         job = Job(
             script=str(self._script_path),
             port=self._children[shape.child or "mock"].port,
-            path=shape.path,
+            api=shape.api,
+            path=shape.path or shape.api,
             agents=agents,
             turns=between,
             sessions=group.sessions,
@@ -308,7 +314,7 @@ def show(found: Rounds, recorded: Recorded) -> list[dict[str, Any]]:
             f"{recorded.prompt_tokens:,.0f} prompt tokens, {per_event} an event, {agents} at a time"
         )
         columns = "CPU ms a request  of peer  of proxy   first token ms   added p50 ms     req/s"
-        print(f"\n{load}\n{'':<27}{columns}")
+        print(f"\n{load}\n{'':<28}{columns}")
         for side, row in here.items():
             shape = SIDES[side]
             if shape.bare is None:
@@ -322,7 +328,7 @@ def show(found: Rounds, recorded: Recorded) -> list[dict[str, Any]]:
                 "per_s": row.per_s,
             }
             print(
-                "{:<27}{cpu_ms:>16.1f} {cpu_of_peer:>8.2f} {cpu_of_proxy:>9.1f}"
+                "{:<28}{cpu_ms:>16.1f} {cpu_of_peer:>8.2f} {cpu_of_proxy:>9.1f}"
                 "{first_token_ms:>17.1f} {added_ms:>14.1f} {per_s:>9.1f}".format(side, **figures)
             )
             which = {"side": side, "agents": agents, "per_event": per_event}

@@ -20,9 +20,9 @@ _END = b"\r\n\r\n"
 _LAST_CHUNK = b"\r\n0\r\n\r\n"
 """JSON has no carriage return, so this ends an answer and stands nowhere else in it."""
 FIRST_TOKEN = re.compile(
-    rb'"(?:content|reasoning|reasoning_content)": ?"[^"]|"(?:output_ids|token_ids)":\[\d'
+    rb'"(?:content|reasoning|reasoning_content|text|thinking)": ?"[^"]|"(?:output|token)_ids":\[\d'
 )
-"""Text in an event of a chat API, or ids in one of an engine."""
+"""Text in an event of an agent's API, or ids in one of an engine."""
 _TOKEN_BYTES_MAX = 64
 """More than what the pattern above matches."""
 ANSWER_S_MAX = 120.0

@@ -21,7 +21,8 @@ import uvloop
 from benchmarks.gateway_http import SESSION_HEADER, Connection, Reply, request
 from benchmarks.gateway_script import Script
 
-CALL_ID = re.compile(rb'"tool_calls":\[\{[^\]]*?"id":"([^"]+)"')
+CALL_ID = re.compile(rb'(?:"tool_calls":\[\{[^\]]*?|"type":"tool_use",)"id":"(?P<id>[^"]+)"')
+"""In an answer of either API."""
 _OK = 200
 UNMINTED = "call_" + "x" * 31
 """In place of an id where nobody mints one, as long as one."""
@@ -40,8 +41,10 @@ class Job(msgspec.Struct):
 
     script: str
     port: int
+    api: str
+    """The path that its requests are written for."""
     path: str
-    """May hold `{session}`."""
+    """The one that they are sent to; may hold `{session}`."""
     agents: int
     turns: tuple[int, int]
     """Of each session: from this one, up to but without that one."""
@@ -98,7 +101,7 @@ class Load:
             path = self._job.path.format(session=session_id)
             for turn in range(*self._job.turns):
                 calls = [call.encode() for call in agent.calls]
-                body = self._script.body(turn, session_id.encode(), calls)
+                body = self._script.body(turn, session_id.encode(), calls, self._job.api)
                 head = request(path, headers, len(body))
                 began_s = time.perf_counter()
                 reply = await connection.exchange([head, body])
@@ -112,7 +115,7 @@ class Load:
         found = CALL_ID.search(reply.body) if self._job.minted else None
         if reply.status != _OK or (self._job.minted and found is None):
             raise RuntimeError(f"session {session_id}: {reply.status} {reply.body[-500:]!r}")
-        return found[1].decode() if found else UNMINTED
+        return found["id"].decode() if found else UNMINTED
 
 
 def main() -> None:

@@ -32,6 +32,8 @@ ORDINARY = re.compile("\u0120[a-z]{3,5}")
 """Words of the vocabulary, with the blank before them as byte-level vocabularies spell one."""
 THOUGHT_SHARE = 0.3
 MODEL = "bench"
+CHAT, MESSAGES = "/v1/chat/completions", "/v1/messages"
+"""The APIs that agents speak."""
 STOP = "<|im_end|>"
 
 
@@ -75,21 +77,29 @@ class Part(msgspec.Struct, frozen=True):
         return b"".join(pieces)
 
 
-class Script(msgspec.Struct, frozen=True):
-    """A session: its answers, and the messages that each request adds."""
+class Bodies(msgspec.Struct, frozen=True):
+    """The requests of a session in one API."""
 
-    answers: list[Answer]
     head: bytes
     """Of every body, up to its messages."""
     added: list[Part]
     """By turn."""
+
+
+class Script(msgspec.Struct, frozen=True):
+    """A session: its answers, and its requests."""
+
+    answers: list[Answer]
+    bodies: dict[str, Bodies]
+    """By path of the API."""
     prompt_tokens: list[int]
     """Of each request, about; the first as a template renders it."""
 
-    def body(self, turn: int, session_id: bytes, calls: Sequence[bytes]) -> bytes:
+    def body(self, turn: int, session_id: bytes, calls: Sequence[bytes], path: str = CHAT) -> bytes:
         """A streamed request with its placeholders filled."""
-        messages = b",".join(part.filled(session_id, calls) for part in self.added[: turn + 1])
-        return b"".join((self.head, messages, b"]}"))
+        bodies = self.bodies[path]
+        parts = [part.filled(session_id, calls) for part in bodies.added[: turn + 1]]
+        return b"".join((bodies.head, b",".join(parts), b"]}"))
 
     def save(self, path: Path) -> None:
         path.write_bytes(msgspec.msgpack.encode(self))
@@ -161,6 +171,35 @@ def body(messages: Sequence[dict[str, Any]], offered: Sequence[dict[str, Any]]) 
     return msgspec.json.encode({**asked, "messages": messages})
 
 
+def messages_body(system: str, offered: Sequence[dict[str, Any]]) -> bytes:
+    """A request of the Messages API without messages."""
+    renamed = [
+        {
+            "name": tool["function"]["name"],
+            "description": tool["function"]["description"],
+            "input_schema": tool["function"]["parameters"],
+        }
+        for tool in offered
+    ]
+    asked = {"model": MODEL, "max_tokens": 4096, "stream": True, "temperature": 1.0}
+    return msgspec.json.encode({**asked, "system": system, "tools": renamed, "messages": []})
+
+
+def messages_message(message: dict[str, Any]) -> dict[str, Any]:
+    """A message of the chat API as the Messages API has it."""
+    if message["role"] == "tool":
+        identity, content = message["tool_call_id"], message["content"]
+        given = {"type": "tool_result", "tool_use_id": identity, "content": content}
+        return {"role": "user", "content": [given]}
+    if message["role"] == "assistant":
+        (call,) = message["tool_calls"]
+        arguments = msgspec.json.decode(call["function"]["arguments"])
+        name = call["function"]["name"]
+        use = {"type": "tool_use", "id": call["id"], "name": name, "input": arguments}
+        return {"role": "assistant", "content": [{"type": "text", "text": message["content"]}, use]}
+    return message
+
+
 def write(qwen: "Qwen3", shape: Shape) -> Script:
     """One session."""
     writer = Writer(qwen)
@@ -177,9 +216,13 @@ def write(qwen: "Qwen3", shape: Shape) -> Script:
     for at in range(shape.system + shape.question, shape.history, step):
         messages += exchange(f"call_earlier_{at}", writer.answer(shape.answer))
     prompt_tokens = len(qwen.render(messages, offered))
-    script = Script([], body([], offered)[: -len(b"]}")], [], [])
+    chat = Bodies(body([], offered)[: -len(b"]}")], [])
+    system, *messages = messages
+    other = Bodies(messages_body(system["content"], offered)[: -len(b"]}")], [])
+    script = Script([], {CHAT: chat, MESSAGES: other}, [])
     for turn in range(shape.turns):
-        script.added.append(_part(messages))
+        chat.added.append(_part(messages if turn else [system, *messages]))
+        other.added.append(_part([messages_message(message) for message in messages]))
         script.answers.append(writer.answer(shape.answer))
         script.prompt_tokens.append(prompt_tokens + turn * step)
         messages = exchange(f"<<call-{turn}>>", script.answers[-1])

@@ -22,11 +22,12 @@ from benchmarks.gateway_http import Connection, Reply, Serving, header, request
 from benchmarks.gateway_load import CALL_ID
 from benchmarks.gateway_mock import WIRES, Journal, Mock, Prepare, digest
 from benchmarks.gateway_prompts import costs_by_size
-from benchmarks.gateway_script import Script, Shape, Writer, write
+from benchmarks.gateway_script import MESSAGES, Script, Shape, Writer, write
 from benchmarks.gateway_wire import REQUEST_ID
 from schemas.events import Turn
 from schemas.record import Octets
-from streams.adapters.dialects import openai_chat
+from streams.adapters.dialects import anthropic, openai_chat
+from streams.adapters.dialects.calls import Call
 from streams.adapters.engines.sglang import SglangWire
 from streams.adapters.engines.vllm import VllmWire
 from streams.adapters.engines.wire import Wire
@@ -67,6 +68,26 @@ def test_each_request_extends_the_last_with_its_answer_and_a_result() -> None:
         answer, result = now[len(last) :]
         assert answer["content"] == script().answers[number].text.strip()
         assert answer["tool_calls"][0]["id"] == result["tool_call_id"] == f"call_{number}"
+
+
+def test_a_request_asks_the_same_in_both_apis() -> None:
+    calls = [b"call_0"]
+    chat = openai_chat.read_call(script().body(1, NAME, calls))
+    other = anthropic.read_call(script().body(1, NAME, calls, MESSAGES))
+    assert other.tools == chat.tools
+    assert [message["role"] for message in other.messages] == [
+        message["role"] for message in chat.messages
+    ]
+    assert identities(other) == identities(chat) == {"call_0", *earlier_calls()}
+
+
+def identities(call: Call) -> set[str]:
+    made = joined(message.get("tool_calls", []) for message in call.messages)
+    return {each["id"] for each in made}
+
+
+def earlier_calls() -> set[str]:
+    return {message["tool_call_id"] for message in messages_of(0) if message["role"] == "tool"}
 
 
 def test_the_first_request_has_the_asked_history() -> None:
@@ -293,12 +314,13 @@ def test_the_mock_knows_our_clients_requests_and_remembers_what_it_was_asked(
     [
         b'{"delta":{"tool_calls":[{"index":0,"id":"call_1","type":"function"}]}}',
         b'{"delta":{"tool_calls":[{"id":"call_1","type":"function","index":0}]}}',
+        b'{"content_block":{"type":"tool_use","id":"call_1","name":"search","input":{}}}',
     ],
 )
 def test_the_load_finds_the_id_of_a_call(event: bytes) -> None:
     found = CALL_ID.search(event)
     assert found is not None
-    assert found[1] == b"call_1"
+    assert found["id"] == b"call_1"
 
 
 def recorded() -> tuple[dict[str, list[Turn]], dict[str, list[str]]]:
@@ -365,8 +387,8 @@ def test_every_side_is_measured_and_the_logs_hold_every_turn(
     plan = Plan(histories=(200,), agents={1: 2, 2: 1}, rounds=1, shape=TINY)
     made = write(qwen(), plan.script_shape(200))
     found, held = measure(made, tmp_path, plan)
-    # Two of the gateway's sides share a log; each opens 1 and 2 sessions, then takes its turns.
-    opened, taken = 3 * (1 + 2), 3 * len(plan.per_event) * (1 * 2 + 2 * 1)
+    # Each of the gateway's sides opens 1 and 2 sessions, then takes its turns.
+    opened, taken = 4 * (1 + 2), 4 * len(plan.per_event) * (1 * 2 + 2 * 1)
     assert held.turns == opened + taken
     assert held.built == {"render": opened, "bridge": taken}
     assert found.keys() == {
