@@ -1,19 +1,12 @@
 """What a user installs: the wheel, the lock and the list of make's targets.
 
 The wheel is built by the same command as `make wheel` and installed into an environment that
-holds nothing else than the four packages the contract and the core stand on. No step needs a
-network.
+holds nothing else than the four packages the contract and the core need.
 """
 
-import os
 import re
-import subprocess
-import sys
-import sysconfig
 import tomllib
-import venv
 import zipfile
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -21,59 +14,23 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-ROOT = Path(__file__).resolve().parent.parent
+from tests.installed import ROOT, build_wheel, install_wheel, needed, run, share
+
 CORE_NEEDS = ("msgspec", "msgpack", "numpy", "orjson")
 CORE_IMPORTS = ("schemas", "schemas.codec", "streams.core")
 PROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 
 
-def run(*command: str | Path, cwd: Path = ROOT) -> str:
-    """The command's standard output; its standard error is shown when it fails."""
-    # Under `make test` a make that we start would take itself for a part of that one.
-    env = {name: value for name, value in os.environ.items() if not name.startswith("MAKE")}
-    done = subprocess.run(
-        command, cwd=cwd, env=env, check=False, capture_output=True, text=True, timeout=120
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
-
-
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("wheel")
-    run(sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", folder)
-    (built,) = folder.glob("*.whl")
-    return built
-
-
-def share(package: str, site_packages: Path) -> None:
-    """Make one installed package importable there, and none of its neighbours."""
-    files = metadata.files(package) or []
-    for top in {file.parts[0] for file in files if file.parts[0] not in {"..", "__pycache__"}}:
-        (site_packages / top).symlink_to(Path(str(metadata.distribution(package).locate_file(top))))
-
-
-def needed(package: str, found: set[str]) -> set[str]:
-    """What a package asks for, and those in turn; no extras."""
-    for requirement in map(Requirement, metadata.requires(package) or ()):
-        name = canonicalize_name(requirement.name)
-        marker = requirement.marker
-        if name not in found and (marker is None or marker.evaluate({"extra": ""})):
-            found.add(name)
-            needed(name, found)
-    return found
+    return build_wheel(tmp_path_factory.mktemp("wheel"))
 
 
 @pytest.fixture
 def installed(wheel: Path, tmp_path: Path) -> tuple[Path, Path]:
     """An environment with the wheel and nothing else: its folder, and where packages go."""
     env = tmp_path / "env"
-    venv.create(env, symlinks=True)
-    python = env / "bin/python"
-    uv = Path(sysconfig.get_path("scripts")) / "uv"
-    run(uv, "pip", "install", "--offline", "--no-deps", "--python", python, wheel)
-    ask = "import sysconfig; print(sysconfig.get_path('purelib'))"
-    return env, Path(run(python, "-I", "-c", ask, cwd=tmp_path).strip())
+    return env, install_wheel(wheel, env)
 
 
 def test_the_wheel_holds_both_packages_with_their_types_and_nothing_else(wheel: Path) -> None:

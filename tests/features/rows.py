@@ -21,7 +21,7 @@ import msgspec
 from tests.mutants.mutant import Mutant
 
 TABLE = Path(__file__).resolve().parent.parent / "features.toml"
-ORIGINS = "TAXRKP"
+ORIGINS = "TAXRKPF"
 
 
 class Broken(msgspec.Struct, forbid_unknown_fields=True):
