@@ -35,13 +35,16 @@ class TooLarge(BadEvent):
     def __init__(
         self,
         size_bytes: int,
-        limit_bytes: int,
+        limit_bytes: int | None,
         *,
         session_id: str | None = None,
         turn_id: str | None = None,
     ) -> None:
-        """Name the size and the limit beside the session and the turn."""
-        detail = f"{size_bytes} bytes, the limit is {limit_bytes}"
+        """Name the size and the limit, None if only the broker knows it, beside the session."""
+        limit = f"the limit is {limit_bytes}"
+        if limit_bytes is None:
+            limit = "more than the broker takes: raise `max.message.bytes` of the topic"
+        detail = f"{size_bytes} bytes, {limit}"
         super().__init__("oversize", detail, session_id=session_id, turn_id=turn_id)
         self.size_bytes = size_bytes
         self.limit_bytes = limit_bytes

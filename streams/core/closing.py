@@ -180,10 +180,11 @@ def close_with_totals(
         final_message=NOT_GIVEN,
     )
     refusal = BadEvent("core_failure", failure, session_id=outcome.session_id)
-    return Close(Samples(), totals, _totals_marker(marker), (*refusals, refusal))
+    return Close(Samples(), totals, marker_of_totals(marker), (*refusals, refusal))
 
 
-def _totals_marker(marker: Marker) -> Marker:
+def marker_of_totals(marker: Marker) -> Marker:
+    """A marker without a name of a turn or a reward."""
     turn_ids = [turn_id for _, turns in marker.samples for turn_id in turns] + marker.other_turns
     digest = blake2b(msgpack.packb(turn_ids), digest_size=_DIGEST_BYTES).hexdigest()
     rewards = msgspec.structs.replace(

@@ -12,7 +12,7 @@ from schemas.record import Record
 from schemas.samples import SampleRevised, SessionClosed
 from schemas.traces import Trace
 from streams.core.assembly import Samples
-from streams.core.closing import Close
+from streams.core.closing import Close, close_with_totals
 from streams.core.refused_turns import RefusedTurn
 from streams.core.state import Marker
 from streams.errors import BadEvent
@@ -92,3 +92,11 @@ def closed_with(closing: Close, *refusals: BadEvent) -> Effects:
         marker=closing.marker,
         refusals=(*refusals, *closing.refusals),
     )
+
+
+def with_totals(effects: Effects, failure: str) -> Effects:
+    """The close in place of one that has a record which the log does not take."""
+    assert effects.outcome is not None, "every close has an outcome"
+    assert effects.marker is not None, "every close has a marker"
+    closing = close_with_totals(effects.outcome, effects.marker, failure)
+    return closed_with(closing)

@@ -32,7 +32,16 @@ from schemas.events import (
 from schemas.record import IDENTITY_FIELDS, json_text
 from streams.core.after_close import apply_late
 from streams.core.closing import close, close_after_failure
-from streams.core.effects import DUPLICATE, EVENT_ROW, IGNORED, KEPT, NOTHING, Effects, closed_with
+from streams.core.effects import (
+    DUPLICATE,
+    EVENT_ROW,
+    IGNORED,
+    KEPT,
+    NOTHING,
+    Effects,
+    closed_with,
+    with_totals,
+)
 from streams.core.limits import Limits, limits_from
 from streams.core.policy import Policy, policy_from
 from streams.core.record_budget import (
@@ -160,6 +169,12 @@ def finish(session: OpenSession, rules: Rules) -> Effects:
     except Exception as error:  # as in `apply`
         return _failure(session, session.newest, error, rules)
     return closed_with(closing)
+
+
+def fail(session: OpenSession, position: int, failure: str, rules: Rules) -> Effects:
+    """Close a session that has a record which the log does not take: totals only."""
+    closing = close_after_failure(session, position=position, failure=failure, limits=rules.limits)
+    return with_totals(closed_with(closing), failure)
 
 
 def _begin(event: Event, position: int, rules: Rules) -> OpenSession:

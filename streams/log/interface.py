@@ -77,6 +77,7 @@ class Sending(Awaitable[Position], Protocol):
         """The position, once settled.
 
         Raises:
+            TooLarge: the broker's own limit is lower than ours; it is not stored.
             LogError: it failed; it may still be stored.
         """
         ...
@@ -118,7 +119,7 @@ class Log(Protocol):
         Waits only while buffers are full.
 
         Raises:
-            TooLarge: over the limit; nothing was sent. The awaitable never raises it.
+            TooLarge: over the limit; nothing was sent.
             LogError: the log refuses.
         """
         ...

@@ -8,6 +8,9 @@ ever. So a producer that failed once is flushed, dropped and replaced before the
     send ──► buffer ──► batch 8 ──► out of order        fails too: order is kept
     send ──► new producer ──► batch 0 ──► position
 
+A batch that the broker finds too large says nothing about its entries: all of them, and those that
+failed behind it, are sent once more, one at a time. An entry that is too large alone fails alone.
+
 It is not transactional because control records leave holes in the offsets, and readers of the
 turns take a hole for a lost event.
 
@@ -16,13 +19,21 @@ Invariant: two producers of one writer never deliver to a partition at the same 
 
 import asyncio
 import contextlib
+from collections import deque
 from collections.abc import Callable, Generator
 from typing import Any
 
 from aiokafka import AIOKafkaProducer
-from aiokafka.errors import KafkaConnectionError, KafkaError, UnknownTopicOrPartitionError
+from aiokafka.errors import (
+    KafkaConnectionError,
+    KafkaError,
+    MessageSizeTooLargeError,
+    OutOfOrderSequenceNumber,
+    RecordListTooLargeError,
+    UnknownTopicOrPartitionError,
+)
 
-from streams.errors import LogAway, LogError, WrongTopic
+from streams.errors import LogAway, LogError, TooLarge, WrongTopic
 from streams.log.interface import Outgoing, Position
 from streams.log.kafka_calls import Connected, answered, may_pass, told
 from streams.log.partitioner import partition_of
@@ -30,20 +41,29 @@ from streams.log.security import client_options
 from streams.log.sizes import check_size
 from streams.settings import FRAMING_BYTES, Settings
 
+_TOO_LARGE = (MessageSizeTooLargeError, RecordListTooLargeError)
+
 
 class Sent:
     """An entry on its way; awaiting it gives its position once it is durable."""
 
-    __slots__ = ("_deadline_s", "_future", "_outgoing", "_settings")
+    __slots__ = (
+        *("_calls", "_deadline_s", "_failure", "_future", "_settings", "_settled"),
+        *("alone", "outgoing", "partition"),
+    )
 
-    def __init__(
-        self, outgoing: Outgoing, future: "asyncio.Future[Any]", settings: Settings
-    ) -> None:
+    def __init__(self, outgoing: Outgoing, partition: int, settings: Settings) -> None:
         """The clock runs from here, not from the first await."""
-        self._outgoing = outgoing
-        self._future = future
+        self.outgoing = outgoing
+        self.partition = partition
+        self.alone = False
+        """Sent in a batch of its own, so whatever the broker says is about this entry."""
         self._settings = settings
         self._deadline_s = asyncio.get_running_loop().time() + settings.publish_timeout_s
+        self._future: asyncio.Future[Any] | None = None
+        self._failure: LogError | None = None
+        self._settled: asyncio.Event | None = None
+        self._calls: list[Callable[[], None]] = []
 
     def __await__(self) -> Generator[Any, None, Position]:
         """Wait for the acknowledgement, bounded."""
@@ -51,32 +71,53 @@ class Sent:
 
     async def _position(self) -> Position:
         try:
-            if not self._future.done():
+            if not self._done:
+                if self._settled is None:
+                    self._settled = asyncio.Event()
                 async with asyncio.timeout_at(self._deadline_s):
-                    # Shielded: giving up the wait does not take the entry back, and a second
-                    # await may still learn its position.
-                    await asyncio.shield(self._future)
+                    await self._settled.wait()
         except TimeoutError:
             servers, seconds = self._settings.bootstrap_servers, self._settings.publish_timeout_s
             detail = f"not acknowledged by {servers} in {seconds:g} s; it may still be stored"
-            raise LogAway(f"publish to {self._outgoing}: {detail}") from None
-        except KafkaError:
-            pass  # told below, in our words
+            raise LogAway(f"publish to {self.outgoing}: {detail}") from None
         return self.settled_position()
+
+    @property
+    def _done(self) -> bool:
+        return self._future is not None or self._failure is not None
+
+    def settle(self, future: "asyncio.Future[Any] | None", failure: LogError | None = None) -> None:
+        """What aiokafka said of it in the end, or why it was not asked again."""
+        self._future, self._failure = future, failure
+        if self._settled is not None:
+            self._settled.set()
+        for call in self._calls:
+            call()
+        self._calls.clear()
 
     def on_settled(self, call: Callable[[], None]) -> None:
         """Call back once it is durable or has failed."""
-        self._future.add_done_callback(lambda _: call())
+        if self._done:
+            asyncio.get_running_loop().call_soon(call)
+        else:
+            self._calls.append(call)
 
     def settled_position(self) -> Position:
         """The position, once settled."""
+        if self._failure is not None:
+            raise self._failure
+        assert self._future is not None, "it is settled"
         try:
             stored = self._future.result()
+        except _TOO_LARGE:
+            size = len(self.outgoing.key or b"") + len(self.outgoing.value or b"")
+            where = (self.outgoing.session_id, self.outgoing.turn_id)
+            raise TooLarge(size, None, session_id=where[0], turn_id=where[1]) from None
         except KafkaError as error:
-            raise LogError(f"publish to {self._outgoing}: {told(error)}") from error
+            raise LogError(f"publish to {self.outgoing}: {told(error)}") from error
         if stored.offset < 0:
             detail = "stored, but the broker no longer knows where"
-            raise LogError(f"publish to {self._outgoing}: {detail}")
+            raise LogError(f"publish to {self.outgoing}: {detail}")
         return Position(stored.topic, stored.partition, stored.offset)
 
 
@@ -89,11 +130,18 @@ class KafkaWriter:
         self._connected = Connected(self._new_producer, settings)
         self._spent = False
         self._replacing = asyncio.Lock()
+        self._again: deque[Sent] = deque()
+        """Entries to be sent one at a time."""
+        self._sending_again: asyncio.Task[None] | None = None
+        self._refused_by: Any = None
+        """The last producer with a batch that was too large."""
         self._counts: dict[str, int] = {}
 
     async def send(self, outgoing: Outgoing) -> Sent:
         """Put the entry into the buffer, in order; refuse it if it can never fit."""
         check_size(outgoing, self._settings)
+        if self._sending_again is not None:
+            await asyncio.wait([self._sending_again])  # or it would overtake these
         count = self._counts.get(outgoing.topic)
         if self._connected.now is not None and count is not None and not self._spent:
             # The usual case, without a timer of its own: aiokafka bounds the wait for room.
@@ -114,6 +162,9 @@ class KafkaWriter:
     async def close(self) -> None:
         """Flush, bounded, and let go."""
         await self._connected.close(self._settings.publish_timeout_s)
+        if self._sending_again is not None:
+            await asyncio.wait([self._sending_again], timeout=self._settings.publish_timeout_s)
+            await self._connected.close(self._settings.request_timeout_s)
 
     async def _handed_over(self, producer: Any, outgoing: Outgoing, count: int) -> Sent:
         place = _place(outgoing, count)
@@ -122,8 +173,9 @@ class KafkaWriter:
         except KafkaError as error:
             self._spent = self._spent or not may_pass(error)
             raise
-        future.add_done_callback(lambda done: self._settled(producer, done))
-        return Sent(outgoing, future, self._settings)
+        sent = Sent(outgoing, place, self._settings)
+        future.add_done_callback(lambda done: self._settled(producer, sent, done))
+        return sent
 
     async def _ready(self, what: str) -> Any:
         """A producer that is not spent."""
@@ -167,10 +219,47 @@ class KafkaWriter:
         self._counts[topic] = count
         return count
 
-    def _settled(self, producer: Any, future: "asyncio.Future[Any]") -> None:
+    def _settled(self, producer: Any, sent: Sent, future: "asyncio.Future[Any]") -> None:
         # Asking for the exception also marks it as seen, for callers that never look.
-        if not future.cancelled() and future.exception() is not None:
+        error = None if future.cancelled() else future.exception()
+        if error is not None:
             self._spent = self._spent or producer is self._connected.now
+            if not sent.alone and self._may_fit_alone(producer, error):
+                self._again.append(sent)
+                if self._sending_again is None:
+                    self._sending_again = asyncio.create_task(self._send_again())
+                return
+        sent.settle(future)
+
+    def _may_fit_alone(self, producer: Any, error: BaseException) -> bool:
+        if isinstance(error, _TOO_LARGE):
+            self._refused_by = producer
+            return True
+        return producer is self._refused_by and isinstance(error, OutOfOrderSequenceNumber)
+
+    async def _send_again(self) -> None:
+        while self._again:
+            sent = self._again.popleft()
+            sent.alone, outgoing = True, sent.outgoing
+            try:
+                producer = await self._ready(f"publish to {outgoing}")
+                future = await producer.send(
+                    outgoing.topic, outgoing.value, outgoing.key, sent.partition
+                )
+            except LogError as error:
+                sent.settle(None, error)
+                continue
+            except KafkaError as error:
+                sent.settle(None, LogError(f"publish to {outgoing}: {told(error)}"))
+                continue
+            await asyncio.wait([future], timeout=self._settings.publish_timeout_s)
+            if future.done():
+                self._settled(producer, sent, future)
+            else:
+                seconds = self._settings.publish_timeout_s
+                detail = f"not acknowledged in {seconds:g} s; it may still be stored"
+                sent.settle(None, LogAway(f"publish to {outgoing}: {detail}"))
+        self._sending_again = None
 
 
 def _place(outgoing: Outgoing, count: int) -> int:

@@ -25,17 +25,24 @@ from typing import Protocol
 
 from schemas import codec
 from schemas.events import Purge
-from streams.core.effects import EVENT_ROW, Effects
+from streams.core.effects import EVENT_ROW, Effects, with_totals
 from streams.core.partition import refused_purge
-from streams.errors import LogError, NoSuchPosition, PositionMoved, WrongLog
+from streams.errors import LogError, NoSuchPosition, PositionMoved, TooLarge, WrongLog
 from streams.log.interface import Entry, Log, Outgoing, Position
 from streams.log.keys import event_key
+from streams.log.sizes import check_size
 from streams.log.sqlite_transaction import Transaction
 from streams.processor.arrivals import read_event, row_of
 from streams.processor.counting import count_close, count_event, count_refusals
 from streams.processor.health import Progress
 from streams.processor.partition_state import PartitionState
-from streams.processor.records import letters_of, outcome_of, revisions_of, samples_of
+from streams.processor.records import (
+    letters_of,
+    outcome_of,
+    revisions_of,
+    samples_of,
+    trace_of,
+)
 from streams.processor.rows import (
     TIME_BYTES,
     FloorKey,
@@ -260,11 +267,11 @@ class EmbeddedProcessor:
         count_refusals(self.counts, effects)
         batch.send(letters_of(effects, entry.position, value, self._settings))
         if effects.marker is not None:
-            await self._close(effects, offset, logged_ms, batch)
+            await self._close(effects, entry, batch)
             return
         if effects.revisions:
             key = self._state.marker(session_id).key.encode()
-            batch.send(revisions_of(effects, key, self._settings))
+            await self._send_parts(revisions_of(effects, key, self._settings), offset, batch)
         row = row_of(effects, logged_ms, value)
         if row is None:
             self.counts["ignored"] += not effects.refusals
@@ -274,14 +281,28 @@ class EmbeddedProcessor:
         stored = row._replace(value=None) if effects.row == EVENT_ROW else row
         batch.put(RowKey(offset, session_id), write_row(stored), logged_ms)
 
-    async def _close(self, effects: Effects, offset: int, logged_ms: int, batch: Batch) -> None:
-        marker = effects.marker
-        assert marker is not None, "only a close comes here"
-        for sample in samples_of(effects, self._settings):
-            batch.send([sample])
+    async def _send_parts(self, records: Iterable[Outgoing], offset: int, batch: Batch) -> None:
+        """Records that one transaction may not hold, built one by one."""
+        for record in records:
+            check_size(record, self._settings)
+            batch.send([record])
             if batch.bytes > _TRANSACTION_BYTES:
                 await self._store(batch, offset)
-        batch.send(outcome_of(effects, self._settings, self.counts))
+
+    async def _close(self, effects: Effects, entry: Entry, batch: Batch) -> None:
+        at, logged_ms, value = entry.position, entry.timestamp_ms, entry.value or b""
+        offset = at.offset
+        try:
+            await self._send_parts(samples_of(effects, self._settings), offset, batch)
+            await self._send_parts(outcome_of(effects, self._settings), offset, batch)
+        except TooLarge as error:
+            effects = with_totals(effects, f"a record of the session cannot be sent: {error}")
+            count_refusals(self.counts, effects)
+            batch.send(letters_of(effects, at, value, self._settings))
+            await self._send_parts(outcome_of(effects, self._settings), offset, batch)
+        batch.send(trace_of(effects, self._settings, self.counts))
+        marker = effects.marker
+        assert marker is not None, "only a close comes here"
         session_id = marker.session_id
         batch.put(MarkerKey(session_id), write_marker(marker), logged_ms)
         self._state.close(marker, logged_ms)

@@ -1,7 +1,8 @@
 """Everything a worker writes, counted until it is acknowledged.
 
 Writes leave in order; each gives a future that ends with the broker's acknowledgement. A write
-that fails ends the worker: nothing is committed past it, and a fresh worker repeats it.
+that fails ends the worker: nothing is committed past it, and a fresh worker repeats it. A record
+that is too large fails alone, with `TooLarge`: a fresh worker would fare no better with it.
 
 Invariant: `tips[p]` is the last changelog offset that is surely ours, with no foreign write
 before it; a partition whose tip is the changelog's end need not be read again.
@@ -13,6 +14,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import NoReturn
 
+from streams.errors import TooLarge
 from streams.log.interface import Log, Outgoing, Position
 from streams.log.partitioner import partition_of
 from streams.settings import Settings
@@ -78,13 +80,20 @@ class Outlet:
         self, outgoing: Outgoing, stored: Callable[[Position], None] | None = None
     ) -> Acknowledged:
         size = len(outgoing.key or b"") + len(outgoing.value or b"")
-        self._count_in_flight(size)
-        sent = await self._log.send(outgoing)
         done: Acknowledged = asyncio.get_running_loop().create_future()
+        self._count_in_flight(size)
+        try:
+            sent = await self._log.send(outgoing)
+        except TooLarge as error:
+            self._refused(size, done, error)
+            return done
 
         def settle() -> None:
             try:
                 position = sent.settled_position()
+            except TooLarge as error:
+                self._refused(size, done, error)
+                return
             except Exception as error:  # any failure of a write ends the worker
                 self._die(f"write to {outgoing}: {error!r}")
             self._count_in_flight(-size)
@@ -94,6 +103,12 @@ class Outlet:
 
         sent.on_settled(settle)
         return done
+
+    def _refused(self, size: int, done: Acknowledged, error: TooLarge) -> None:
+        self._counts["records_too_large"] += 1
+        self._count_in_flight(-size)
+        done.set_exception(error)
+        done.exception()  # seen, also where nobody waits for it
 
     def _count_in_flight(self, size: int) -> None:
         self._in_flight_bytes += size

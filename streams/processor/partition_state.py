@@ -23,7 +23,7 @@ from schemas.events import Event, Purge, Reward
 from streams.core.effects import NOTHING, Effects
 from streams.core.rewards import RewardBook
 from streams.core.session import Row as CoreRow
-from streams.core.session import apply, refuse, restore
+from streams.core.session import apply, fail, refuse, restore
 from streams.core.state import ClosedSession, Marker, OpenSession, Rules, State
 from streams.processor.earliest import Earliest
 from streams.processor.rows import (
@@ -214,6 +214,17 @@ class PartitionState:
             self._live.pop(session_id, None)
         else:
             self._remember(session_id, state)
+        return effects
+
+    def fail(self, session_id: str, failure: str) -> Effects:
+        """What follows from a row that the log does not take: its session closes."""
+        session = self.live(session_id)
+        if not isinstance(session, OpenSession):
+            return NOTHING
+        effects = fail(session, self._newest[session_id], failure, self.rules)
+        session.tree.clear()
+        self._closing.add(session_id)
+        self._live.pop(session_id, None)
         return effects
 
     def spent_rows(self, session_id: str) -> list[int]:

@@ -21,9 +21,9 @@ _DETAIL_MAX = 4_000
 
 
 def letters_of(
-    effects: Effects, place: Position, value: bytes, settings: Settings
+    effects: Effects, place: Position, value: bytes | None, settings: Settings
 ) -> Iterator[Outgoing]:
-    """A dead letter for each refusal, with the untouched bytes."""
+    """A dead letter for each refusal, with the untouched bytes if there is room for them."""
     for refusal in effects.refusals:
         letter = DeadLetter(
             code=refusal.code,
@@ -35,7 +35,7 @@ def letters_of(
             partition=place.partition,
             offset=place.offset,
             # A foreign producer may have stored more than a letter can hold.
-            payload=None if _is_too_large(value, settings) else Octets(value),
+            payload=None if value is None or _is_too_large(value, settings) else Octets(value),
         )
         yield Outgoing(
             topic=settings.dead_letters_topic,
@@ -60,16 +60,22 @@ def samples_of(effects: Effects, settings: Settings) -> Iterator[Outgoing]:
         yield Outgoing(topic=settings.samples_topic, key=key, value=codec.to_msgpack(sample))
 
 
-def outcome_of(effects: Effects, settings: Settings, counts: Counter[str]) -> Iterator[Outgoing]:
-    """The outcome of a session that closes, and its trace if it leaves one.
+def outcome_of(effects: Effects, settings: Settings) -> Iterator[Outgoing]:
+    """The outcome of a session that closes."""
+    outcome = effects.outcome
+    assert outcome is not None, "every close has an outcome"
+    key = sample_key(outcome.session_id, outcome.group_id)
+    yield Outgoing(topic=settings.samples_topic, key=key, value=codec.to_msgpack(outcome))
+
+
+def trace_of(effects: Effects, settings: Settings, counts: Counter[str]) -> Iterator[Outgoing]:
+    """The trace of a session that closes, if it leaves one.
 
     A trace that does not fit the log is left out and counted: it decides nothing, and must not
     hold its session up.
     """
     outcome, trace = effects.outcome, effects.trace
     assert outcome is not None, "every close has an outcome"
-    key = sample_key(outcome.session_id, outcome.group_id)
-    yield Outgoing(topic=settings.samples_topic, key=key, value=codec.to_msgpack(outcome))
     if trace is not None:
         key, value = event_key(outcome.session_id), codec.to_msgpack(trace)
         if len(key) + len(value) <= settings.record_bytes_max:

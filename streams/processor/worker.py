@@ -5,6 +5,7 @@
     late reward      revisions ──ack──► row ──ack──► done
     closing event    earlier writes of the session ──ack──► samples ──ack──► outcome, trace
                      ──ack──► marker ──ack──► tombstones, done
+    too large        the session closes with totals only
 
 Events for a session that is closing wait behind its close. A row that is there but not yet
 acknowledged is waited for, never taken as done.
@@ -18,16 +19,24 @@ from collections.abc import Callable, Coroutine, Iterable, Sequence
 from typing import Any, NoReturn
 
 from schemas.events import Purge
-from streams.core.effects import Effects
+from streams.core.closing import marker_of_totals
+from streams.core.effects import Effects, with_totals
 from streams.core.partition import refused_purge
-from streams.core.state import Rules
+from streams.core.state import Marker, Rules
+from streams.errors import TooLarge
 from streams.log.interface import Outgoing, Position
 from streams.processor.arrivals import Arrived, Incoming, Session, row_of
 from streams.processor.counting import count_close, count_event, count_refusals
 from streams.processor.offsets import Entry
 from streams.processor.outlet import Acknowledged, Outlet
 from streams.processor.partition_state import PartitionState
-from streams.processor.records import letters_of, outcome_of, revisions_of, samples_of
+from streams.processor.records import (
+    letters_of,
+    outcome_of,
+    revisions_of,
+    samples_of,
+    trace_of,
+)
 from streams.processor.rows import (
     FloorKey,
     Key,
@@ -120,13 +129,11 @@ class Worker:
         if state is None:
             return  # another worker's by now: never judged against an empty state
         if state.holds(session_id, offset):
-            self._release_after(self._under_way.of_event(arrived), arrived.entry)
+            self._release_after(self._under_way.of_event(arrived), arrived)
             return
         effects = state.apply(arrived.event, offset, arrived.logged_ms)
         if effects.marker is not None:
-            self._closing[arrived.session] = deque()
-            closing = self._close(arrived, effects, state)
-            self._closes[arrived.session] = self._spawn(partition, closing)
+            self._begin_close(arrived, effects, state)
             return
         row = row_of(effects, arrived.logged_ms, arrived.value)
         if row is not None:
@@ -134,12 +141,12 @@ class Worker:
         if effects.refusals or effects.revisions:
             finished: Acknowledged = asyncio.get_running_loop().create_future()
             self._under_way.add(arrived, finished)
-            self._release_after(finished, arrived.entry)
+            self._release_after(finished, arrived)
             self._spawn(partition, self._emit_then_keep(arrived, effects, row, finished))
         elif row is not None:
             written = await self._put_row(arrived, row)
             self._under_way.add(arrived, written)
-            self._release_after(written, arrived.entry)
+            self._release_after(written, arrived)
         else:
             self._counts["ignored"] += 1
             arrived.entry.release()
@@ -147,27 +154,42 @@ class Worker:
     async def _emit_then_keep(
         self, arrived: Arrived, effects: Effects, row: Row | None, finished: Acknowledged
     ) -> None:
-        await self._sent(self._letters(arrived, effects))
+        await self._send_letters(arrived, effects)
         state = self.states.get(arrived.partition)
-        if effects.revisions and state is not None:
-            key = state.marker(arrived.session_id).key.encode()
-            await self._sent(revisions_of(effects, key, self._settings))
-        if row is not None:
-            await _acknowledged([await self._put_row(arrived, row)])
+        try:
+            if effects.revisions and state is not None:
+                key = state.marker(arrived.session_id).key.encode()
+                revisions = revisions_of(effects, key, self._settings)
+                await _acknowledged(await self._outlet.send_built(revisions))
+            if row is not None:
+                await _acknowledged([await self._put_row(arrived, row)])
+        except TooLarge as error:
+            if state is None or not effects.revisions:
+                finished.set_exception(error)
+                return
+            # A late reward without its row has changed nothing.
+            state.forget_row(arrived.session_id, arrived.offset)
+            await self._send_letters(arrived, Effects(refusals=(error,)))
         finished.set_result(None)
 
+    def _begin_close(self, arrived: Arrived, effects: Effects, state: PartitionState) -> None:
+        self._closing[arrived.session] = deque()
+        closing = self._close(arrived, effects, state)
+        self._closes[arrived.session] = self._spawn(arrived.partition, closing)
+
     async def _close(self, arrived: Arrived, effects: Effects, state: PartitionState) -> None:
+        partition, session_id = arrived.partition, arrived.session_id
+        try:
+            # The marker makes every replay of this session's events a no-op, so whatever they
+            # lead to must be durable before it is.
+            await _acknowledged(self._under_way.of_session(arrived.session))
+            await self._send_close(arrived, effects)
+        except TooLarge as error:
+            effects = with_totals(effects, f"a record of the session cannot be sent: {error}")
+            await self._send_close(arrived, effects)
         marker = effects.marker
         assert marker is not None, "only a close comes here"
-        partition, session_id = arrived.partition, arrived.session_id
-        # The marker makes every replay of this session's events a no-op, so whatever they lead
-        # to must be durable before it is.
-        await _acknowledged(self._under_way.of_session(arrived.session))
-        await self._sent(self._letters(arrived, effects))
-        await _acknowledged(await self._outlet.send_built(samples_of(effects, self._settings)))
-        await self._sent(outcome_of(effects, self._settings, self._counts))
-        await self.write_marker(partition, session_id, write_marker(marker))
-        state.close(marker, arrived.logged_ms)
+        state.close(await self._marked(partition, marker), arrived.logged_ms)
         spent = [RowKey(offset, session_id) for offset in state.spent_rows(session_id)]
         await self._tombstone(partition, state, spent)
         count_close(self._counts, effects)
@@ -176,6 +198,30 @@ class Worker:
         while waiting:
             await self._apply(waiting.popleft())
         del self._closing[arrived.session], self._closes[arrived.session]
+
+    async def _send_close(self, arrived: Arrived, effects: Effects) -> None:
+        """Everything but the marker, durable."""
+        settings = self._settings
+        await self._send_letters(arrived, effects)
+        await _acknowledged(await self._outlet.send_built(samples_of(effects, settings)))
+        outcome = [await self._outlet.send(record) for record in outcome_of(effects, settings)]
+        traces = trace_of(effects, settings, self._counts)
+        trace = [await self._outlet.send(record) for record in traces]
+        await _acknowledged(outcome)
+        try:
+            await _acknowledged(trace)
+        except TooLarge:
+            self._counts["traces_too_large"] += 1
+
+    async def _marked(self, partition: int, marker: Marker) -> Marker:
+        """The marker that is stored: this one, or its totals if it is too large."""
+        session_id = marker.session_id
+        try:
+            await self.write_marker(partition, session_id, write_marker(marker))
+        except TooLarge:
+            marker = marker_of_totals(marker)
+            await self.write_marker(partition, session_id, write_marker(marker))
+        return marker
 
     async def write_marker(self, partition: int, session_id: str, value: bytes) -> None:
         """The one write that closes a session for good."""
@@ -214,11 +260,15 @@ class Worker:
         refused = refused_purge(purge, arrived.offset)
         if state is not None and not refused.refusals:
             self._counts["ignored"] += 1
-        write = None
-        for letter in self._letters(arrived, refused):
-            write = await self._outlet.send(letter)
-        self._release_after(write, arrived.entry)
+        if refused.refusals:
+            self._spawn(arrived.partition, self._refuse_purge(arrived, refused))
+        else:
+            arrived.entry.release()
         return True
+
+    async def _refuse_purge(self, arrived: Arrived, refused: Effects) -> None:
+        await self._send_letters(arrived, refused)
+        arrived.entry.release()
 
     async def _behind_purge(self, partition: int) -> None:
         """A purge, and what came after it: it must see every close before it, and none behind."""
@@ -250,10 +300,14 @@ class Worker:
         self._counts["purged"] += len(gone)
         await self._tombstone(partition, state, gone)
 
-    def _letters(self, arrived: Arrived, effects: Effects) -> Iterable[Outgoing]:
+    async def _send_letters(self, arrived: Arrived, effects: Effects) -> None:
+        """Dead letters, without the event's bytes where the broker finds them too large."""
         count_refusals(self._counts, effects)
         place = Position(self._settings.turns_topic, arrived.partition, arrived.offset)
-        return letters_of(effects, place, arrived.value, self._settings)
+        try:
+            await self._sent(letters_of(effects, place, arrived.value, self._settings))
+        except TooLarge:
+            await self._sent(letters_of(effects, place, None, self._settings))
 
     async def _sent(self, records: Iterable[Outgoing]) -> None:
         """Send records, and wait until all of them are durable."""
@@ -263,12 +317,23 @@ class Worker:
         key = RowKey(arrived.offset, arrived.session_id)
         return await self._outlet.put(arrived.partition, write_key(key), write_row(row))
 
-    @staticmethod
-    def _release_after(write: Acknowledged | None, entry: Entry) -> None:
+    def _release_after(self, write: Acknowledged | None, arrived: Arrived) -> None:
         if write is None:
-            entry.release()
+            arrived.entry.release()
         else:
-            write.add_done_callback(lambda _: entry.release())
+            write.add_done_callback(lambda done: self._release(arrived, done))
+
+    def _release(self, arrived: Arrived, written: Acknowledged) -> None:
+        error = written.exception()
+        if error is None:
+            arrived.entry.release()
+        elif (close := self._closes.get(arrived.session)) is not None:
+            close.add_done_callback(lambda done: _release_unless_cancelled(arrived.entry, done))
+        elif (state := self.states.get(arrived.partition)) is not None:
+            # Without its row the session would be another after a restart.
+            effects = state.fail(arrived.session_id, f"an event cannot be kept: {error}")
+            if effects.marker is not None:
+                self._begin_close(arrived, effects, state)
 
     def _spawn(self, partition: int, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         async def guarded() -> None:
@@ -285,7 +350,18 @@ class Worker:
         return task
 
 
+def _release_unless_cancelled(entry: Entry, task: asyncio.Task[None]) -> None:
+    if not task.cancelled():
+        entry.release()
+
+
 async def _acknowledged(writes: Sequence[Acknowledged]) -> None:
-    """Wait for writes; a wait that is given up leaves them as they are."""
+    """Wait for writes; a wait that is given up leaves them as they are.
+
+    Raises:
+        TooLarge: one of them is more than the log takes; the others are durable.
+    """
     if writes:
         await asyncio.wait(writes)
+    for write in writes:
+        write.result()

@@ -9,6 +9,7 @@ last commit.
 import asyncio
 import random
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NoReturn, cast
 
@@ -63,11 +64,17 @@ def expected(entries: list[Entry], rules: Rules) -> Written:
 class Crashing:
     """A log, and one worker after the other."""
 
-    def __init__(self, entries: list[Entry], rules: Rules, seed: int) -> None:
+    def __init__(
+        self,
+        entries: list[Entry],
+        rules: Rules,
+        seed: int,
+        bytes_max: Mapping[str, int] | None = None,
+    ) -> None:
         self.entries = entries
         self.rules = rules
         self.choices = random.Random(seed)
-        self.log = MemoryLog(self.choices)
+        self.log = MemoryLog(self.choices, bytes_max)
         self.committed = 0
         self.counts: Counter[str] = Counter()
 

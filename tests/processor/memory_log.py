@@ -7,9 +7,10 @@ order, also within one partition.
 import asyncio
 import random
 from collections import defaultdict
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Mapping
 from typing import Any
 
+from streams.errors import TooLarge
 from streams.log.interface import Outgoing, Position
 
 
@@ -32,8 +33,10 @@ class Sent:
 class MemoryLog:
     """Topics as lists, and the writes that have not arrived yet."""
 
-    def __init__(self, choices: random.Random) -> None:
+    def __init__(self, choices: random.Random, bytes_max: Mapping[str, int] | None = None) -> None:
+        """`bytes_max`: by topic, of a value; larger ones are refused, as a broker does."""
         self._choices = choices
+        self._bytes_max = bytes_max or {}
         self._under_way: list[tuple[Outgoing, Sent]] = []
         self.topics: dict[str, list[tuple[bytes | None, bytes | None]]] = defaultdict(list)
 
@@ -47,13 +50,19 @@ class MemoryLog:
         self._choices.shuffle(self._under_way)
         count = len(self._under_way) if most is None else min(most, len(self._under_way))
         for outgoing, sent in [self._under_way.pop() for _ in range(count)]:
-            sent.future.set_result(self._arrive(outgoing))
+            size = len(outgoing.value or b"")
+            if size > self._bytes_max.get(outgoing.topic, size):
+                sent.future.set_exception(TooLarge(size, None))
+            else:
+                sent.future.set_result(self._arrive(outgoing))
         await settle()
 
     def crash(self) -> None:
         """The writer is gone; some of what it sent arrives all the same."""
         for outgoing, _ in self._under_way:
-            if self._choices.random() < 0.5:
+            size = len(outgoing.value or b"")
+            fits = size <= self._bytes_max.get(outgoing.topic, size)
+            if fits and self._choices.random() < 0.5:
                 self._arrive(outgoing)
         self._under_way.clear()
 

@@ -15,7 +15,7 @@ from streams.errors import BadEvent
 from streams.log.interface import Position
 from streams.log.partitioner import partition_of
 from streams.processor.arrivals import read_event, refuse_elsewhere
-from streams.processor.records import letters_of, outcome_of
+from streams.processor.records import letters_of, outcome_of, trace_of
 from streams.settings import Settings
 
 SETTINGS = Settings()
@@ -50,10 +50,10 @@ def test_a_trace_that_does_not_fit_is_left_out_and_counted_and_the_outcome_stays
     assert effects.trace is not None
     turn = TraceTurn(turn_id="t", finish_reason="f" * SETTINGS.record_bytes_max)
     large = msgspec.structs.replace(effects.trace, turns=[turn])
-    sent = outcome_of(dataclasses.replace(effects, trace=large), SETTINGS, counts)
-    assert [record.topic for record in sent] == [SETTINGS.samples_topic]
-    topics = [record.topic for record in outcome_of(effects, SETTINGS, counts)]
-    assert topics == [SETTINGS.samples_topic, SETTINGS.traces_topic]
+    assert list(trace_of(dataclasses.replace(effects, trace=large), SETTINGS, counts)) == []
+    (trace,) = trace_of(effects, SETTINGS, counts)
+    assert trace.topic == SETTINGS.traces_topic
+    assert [record.topic for record in outcome_of(effects, SETTINGS)] == [SETTINGS.samples_topic]
     assert counts == {"traces_too_large": 1}
 
 

@@ -230,6 +230,8 @@ class Publisher:
         for job, sending in sent:
             try:
                 self._settle(job, await sending)
+            except TooLarge as error:  # the broker's own limit; a second try changes nothing
+                self._settle(job, error)
             except LogError as error:
                 self.trouble = str(error)
                 failed.append(job)

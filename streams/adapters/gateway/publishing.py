@@ -33,7 +33,7 @@ from streams.adapters.gateway.rendering.renderer import Renderer
 from streams.adapters.gateway.sampling.channels import Channels
 from streams.adapters.gateway.sampling.sampled import Sampled
 from streams.adapters.gateway.sessions.session import Session
-from streams.errors import LogError
+from streams.errors import LogError, TooLarge
 from streams.log.interface import Log, Outgoing, Position
 from streams.log.keys import event_key
 from streams.settings import Settings
@@ -159,7 +159,10 @@ class Publisher:
         """
         async with self._saying:  # or the repair and an end would say the same twice
             for turn_id, event in list(session.unsaid.items()):
-                await self.event(session.session_id, event)
+                try:
+                    await self.event(session.session_id, event)
+                except TooLarge as error:  # trying again would hold up all other sessions
+                    self._metrics.say("unsaid", session.session_id, turn_id, str(error))
                 session.unsaid.pop(turn_id, None)
             if not session.unsaid:
                 self._owing.pop(session.session_id, None)

@@ -17,6 +17,7 @@ Invariant: the group's position is never behind a session that is still to be ju
 
 import asyncio
 import contextlib
+import sys
 import time
 from collections import Counter, OrderedDict, defaultdict
 from collections.abc import Callable
@@ -26,11 +27,13 @@ from typing import Any
 from schemas import codec
 from schemas.bad_record import BadRecord
 from schemas.events import Event, Purge, Reward
+from schemas.record import json_text
 from streams.adapters.judgers.cases import case_of
 from streams.adapters.judgers.judging import Case, Judging, Verdict
+from streams.core.limits import DEFAULT_LIMITS
 from streams.core.session import apply, count
 from streams.core.state import ClosedSession, OpenSession, Rules
-from streams.errors import LogAway
+from streams.errors import LogAway, TooLarge
 from streams.log.interface import Entry, Log, Outgoing
 from streams.log.keys import event_key
 from streams.settings import Settings
@@ -41,6 +44,7 @@ ATTEMPTS = 3
 _WAIT_S = 0.5
 _COMMIT_S = 2.0
 _RETRY_S = (0.5, 8.0)
+_PAYLOAD_BYTES_MAX = DEFAULT_LIMITS.metadata_bytes
 _DONE_HELD = 100_000
 """Sessions that were judged and may still be spoken of."""
 
@@ -203,14 +207,9 @@ class JudgingConsumer:
             self._done.popitem(last=False)
 
     async def _publish(self, session_id: str, verdict: Verdict) -> None:
-        reward = Reward(
-            session_id=session_id,
-            reward_id=f"judge:{self.name}",
-            origin="judged",
-            reward=verdict.reward,
-            reward_invalid=verdict.reward is None,
-            judged_ms=verdict.judged_ms,
-        )
+        reward = self._reward(session_id, verdict, verdict.reward)
+        if reward.reward is not None and len(bytes(json_text(reward.reward))) > _PAYLOAD_BYTES_MAX:
+            reward = self._score_alone(session_id, verdict)
         value = codec.to_msgpack(reward)
         codec.from_msgpack(value)  # every check of a reader's
         wait_s, most_s = _RETRY_S
@@ -224,6 +223,11 @@ class JudgingConsumer:
                         session_id=session_id,
                     )
                 )
+            except TooLarge:
+                if not isinstance(reward.reward, dict):
+                    raise
+                reward = self._score_alone(session_id, verdict)
+                value = codec.to_msgpack(reward)
             except LogAway:
                 # Told twice it is the same reward, so trying again cannot hurt.
                 self.counts["repeated"] += 1
@@ -231,6 +235,28 @@ class JudgingConsumer:
                 wait_s = min(2 * wait_s, most_s)
             else:
                 return
+
+    def _reward(
+        self, session_id: str, verdict: Verdict, reward: float | dict[str, Any] | None
+    ) -> Reward:
+        return Reward(
+            session_id=session_id,
+            reward_id=f"judge:{self.name}",
+            origin="judged",
+            reward=reward,
+            reward_invalid=reward is None,
+            judged_ms=verdict.judged_ms,
+        )
+
+    def _score_alone(self, session_id: str, verdict: Verdict) -> Reward:
+        """What is said beside the score is more than a session may hold; the score counts."""
+        assert verdict.reward is not None, "only a payload can be too large"
+        self.counts["payloads_too_large"] += 1
+        sys.stderr.write(
+            f"turnstream judge: session {session_id}: the reward's payload is too large and is "
+            "left out; its score is published\n"
+        )
+        return self._reward(session_id, verdict, verdict.reward["score"])
 
     def _finished(self, task: "asyncio.Task[None]") -> None:
         if task.cancelled() or task.exception() is None:

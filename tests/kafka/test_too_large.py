@@ -1,0 +1,96 @@
+"""A record that the broker itself finds too large: it fails alone, and its session with it."""
+
+import asyncio
+import os
+import time
+
+import pytest
+from aiokafka.admin import AIOKafkaAdminClient
+from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
+
+from streams.errors import LogError, TooLarge
+from streams.log.interface import Outgoing, Position
+from streams.log.kafka import KafkaLog
+from streams.settings import Settings
+from tests.kafka.entries import everything
+
+LIMIT = 100_000
+PROBE = b"probe"
+
+
+async def limit_topic(settings: Settings, topic: str, bytes_max: int) -> None:
+    """Lower what the broker takes, as an operator may while all is running."""
+    admin = AIOKafkaAdminClient(bootstrap_servers=settings.bootstrap_servers)
+    await admin.start()
+    try:
+        configs = {"max.message.bytes": str(bytes_max)}
+        await admin.alter_configs([ConfigResource(ConfigResourceType.TOPIC, topic, configs)])
+    finally:
+        await admin.close()
+    probe = Outgoing(topic=topic, key=PROBE, value=os.urandom(2 * bytes_max))
+    deadline_s = time.monotonic() + 60
+    async with KafkaLog(settings) as log:
+        while True:
+            try:
+                await log.publish(probe)
+            except TooLarge:
+                return
+            assert time.monotonic() < deadline_s, "the broker never takes the limit over"
+            await asyncio.sleep(0.05)
+
+
+def test_only_the_record_that_is_too_large_fails_and_the_others_keep_their_order(
+    settings: Settings,
+) -> None:
+    """Large ones between small ones that share their batches and come behind them."""
+
+    async def scenario() -> None:
+        await limit_topic(settings, settings.turns_topic, LIMIT)
+        async with KafkaLog(settings) as log:
+            outgoing = []
+            for n in range(600):
+                size = 3 * LIMIT if n % 150 == 70 else 500
+                value = b"%d:" % n + os.urandom(size)
+                outgoing.append(Outgoing(topic=settings.turns_topic, key=b"%d" % n, value=value))
+            sent = [await log.send(one) for one in outgoing]
+            answers: list[Position | Exception] = []
+            for one in sent:
+                try:
+                    answers.append(await one)
+                except (TooLarge, LogError) as error:
+                    answers.append(error)
+            refused = {n: error for n, error in enumerate(answers) if isinstance(error, Exception)}
+            assert set(refused) == {70, 220, 370, 520}
+            assert all(isinstance(error, TooLarge) for error in refused.values())
+            assert "max.message.bytes" in str(refused[70])
+            later = await log.publish(
+                Outgoing(topic=settings.turns_topic, key=b"later", value=b"9999:")
+            )
+            found = await everything(log, settings.turns_topic)
+        found = [entry for entry in found if entry.key != PROBE]
+        places = {entry.position: entry.value for entry in found}
+        for given, answer in zip(outgoing, answers, strict=True):
+            if isinstance(answer, Position):
+                assert places[answer] == given.value
+        assert later in places
+        for partition in range(settings.partitions):
+            mine = [e for e in found if e.position.partition == partition]
+            numbers = [int((entry.value or b"").partition(b":")[0]) for entry in mine]
+            assert numbers == sorted(set(numbers)), "in the order they were sent, each once"
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("size", [LIMIT // 2, 2 * LIMIT])
+def test_one_publish_says_whether_it_fits(settings: Settings, size: int) -> None:
+    async def scenario() -> None:
+        await limit_topic(settings, settings.turns_topic, LIMIT)
+        async with KafkaLog(settings) as log:
+            one = Outgoing(topic=settings.turns_topic, key=b"s", value=os.urandom(size))
+            if size < LIMIT:
+                assert (await log.publish(one)).topic == settings.turns_topic
+            else:
+                with pytest.raises(TooLarge, match="more than the broker takes"):
+                    await log.publish(one)
+
+    asyncio.run(scenario())
