@@ -264,8 +264,7 @@ def _encode_json_value(value: Any) -> Any:
         return msgspec.Raw(orjson.dumps(value, option=orjson.OPT_SERIALIZE_NUMPY))
     if isinstance(value, Octets):
         return value.hex()
-    detail = f"{type(value).__name__} has no JSON form"
-    raise TypeError(detail)
+    return _plain_number(value, "JSON")
 
 
 def _encode_wire_value(value: Any) -> Any:
@@ -275,5 +274,12 @@ def _encode_wire_value(value: Any) -> Any:
         return bytes(value)
     if isinstance(value, msgspec.Raw):
         return bytes(value).decode()
-    detail = f"{type(value).__name__} has no wire form"
+    return _plain_number(value, "wire")
+
+
+def _plain_number(value: Any, form: str) -> Any:
+    """A numpy scalar as the number or truth value that it stands for."""
+    if isinstance(value, np.generic) and value.dtype.kind in "biuf":
+        return value.item()
+    detail = f"{type(value).__name__} has no {form} form"
     raise TypeError(detail)

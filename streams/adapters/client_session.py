@@ -17,6 +17,7 @@ from streams.adapters.judgers.asking import case_for, end_of
 from streams.adapters.judgers.judging import Case, Verdict
 from streams.adapters.time_limit import WALL_MS, reason_of
 from streams.adapters.what_to_set import for_sdks
+from streams.core.content import message_from
 
 LEAVING_S = 10.0
 """Patience for the end of a session whose block failed: somebody waits for that failure."""
@@ -96,6 +97,8 @@ class KnownSession:
         body = {name: value for name, value in fields.items() if value is not None}
         if "reward" in body:
             body["reward"] = checked_reward(body["reward"])
+        if "final_message" in body:
+            body["final_message"] = message_from(body["final_message"])
         body["end_status"] = status
         ask = self._ask("/end", body)
         return steps_of(ask, patience_s or self._gateway.patience_s)

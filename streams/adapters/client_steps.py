@@ -10,6 +10,7 @@ done then, so a request carries every id that it makes: to the gateway a repeate
 Invariant: it ends, at the latest one request after its patience is over.
 """
 
+import json
 import math
 import time
 from collections.abc import Generator, Mapping
@@ -17,8 +18,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import httpx
+import numpy as np
 
-from schemas.finite import finite_terms
+from streams.core.plain_values import plain, plain_reward
 from streams.errors import TurnstreamError
 
 _WAIT_S = (0.25, 5.0)
@@ -56,9 +58,13 @@ class Ask:
     @property
     def words(self) -> dict[str, Any]:
         """As `httpx` is told."""
-        method = "GET" if self.body is None else "POST"
         headers = {} if self.session_key is None else {ROUTED_BY: self.session_key}
-        return {"method": method, "url": self.url, "json": self.body, "headers": headers}
+        if self.body is None:
+            return {"method": "GET", "url": self.url, "headers": headers}
+        # What JSON does not have, numbers of numpy among it, is sent in JSON's own types.
+        text = json.dumps(self.body, default=plain, ensure_ascii=False, allow_nan=False)
+        headers["content-type"] = "application/json"
+        return {"method": "POST", "url": self.url, "content": text, "headers": headers}
 
 
 Outcome = httpx.Response | httpx.TransportError | None
@@ -92,11 +98,16 @@ def checked_reward(reward: float | Mapping[str, Any]) -> float | dict[str, Any]:
     Raises:
         ValueError: its score is no finite number.
     """
-    score = reward.get("score") if isinstance(reward, Mapping) else reward
-    number = isinstance(score, int | float) and not isinstance(score, bool)
-    if not number or not math.isfinite(float(score or 0)):
+    given = plain_reward(reward)
+    score = given.get("score") if isinstance(given, dict) else given
+    truth = reward.get("score") if isinstance(reward, Mapping) else reward
+    try:
+        is_number = isinstance(score, int | float) and math.isfinite(score)
+    except OverflowError:
+        is_number = False
+    if not is_number or isinstance(truth, bool | np.bool_):
         raise ValueError(f"reward {reward!r}: give a finite number, or a mapping with `score`")
-    return finite_terms(dict(reward)) if isinstance(reward, Mapping) else float(reward)
+    return given if isinstance(given, dict) else float(given)
 
 
 def _read(ask: Ask, response: httpx.Response) -> dict[str, Any]:

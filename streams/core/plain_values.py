@@ -13,8 +13,10 @@ changing one later does not change the other.
 """
 
 import dataclasses
+import decimal
 import enum
 import math
+import numbers
 from collections import Counter
 from collections.abc import Mapping, Sequence, Set
 from hashlib import blake2b
@@ -22,6 +24,8 @@ from typing import Any
 
 import msgspec
 import numpy as np
+
+from schemas.finite import finite_terms
 
 ARRAY_ITEMS_MAX = 1_024
 """A larger array is told by its digest."""
@@ -50,6 +54,39 @@ def plain(value: Any, strange: Counter[str] | None = None, depth: int = 0) -> An
     if strange is not None:
         strange[type(value).__name__] += 1
     return _of_one(_shown(value)[:TEXT_CHARS_MAX])
+
+
+def plain_score(score: Any) -> Any:
+    """The number that a score stands for; what stands for none is given back as it is.
+
+    Scores are computed with numpy, torch or fractions, by comparisons too: True is 1.
+    """
+    item = getattr(score, "item", None)
+    if callable(item):  # a scalar of numpy, or an array or tensor of one number
+        try:
+            score = item()
+        except (TypeError, ValueError, RuntimeError):
+            return score
+    if isinstance(score, bool):
+        return float(score)
+    if not isinstance(score, int | float) and isinstance(score, numbers.Real | decimal.Decimal):
+        try:
+            return float(score)
+        except OverflowError:
+            return math.inf
+    return score
+
+
+def plain_reward(reward: Any) -> Any:
+    """A reward with a plain score: a number, or a payload in JSON's own types.
+
+    A score that is not finite stays so: it makes the reward invalid, and is seen.
+    """
+    if not isinstance(reward, Mapping):
+        return plain_score(reward)
+    payload = plain(finite_terms(dict(reward)))
+    score = plain_score(reward.get("score"))
+    return {**payload, "score": score} if isinstance(score, int | float) else payload
 
 
 def _of_one(value: bool | float | str | None) -> Any:

@@ -1,11 +1,15 @@
 """The client against a real gateway: how a block ends is how its session ends."""
 
 import asyncio
+import json
+import math
 import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from typing import Any
 
+import numpy as np
 import openai
 import pytest
 
@@ -297,7 +301,8 @@ def test_what_is_no_address_is_refused(url: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "score", [float("nan"), float("inf"), "1", True, {"points": 1}, {"score": None}]
+    "score",
+    [math.nan, math.inf, 10**400, "1", True, np.bool_(True), {"points": 1}, {"score": None}],
 )
 def test_a_reward_that_is_no_number_is_refused_here(
     gateway: Up, turnstream: Turnstream, score: object
@@ -309,6 +314,43 @@ def test_a_reward_that_is_no_number_is_refused_here(
             session.end(reward=score)  # type: ignore[arg-type]
         session.end(reward=0)
     assert ended(gateway, session).reward == 0.0
+
+
+SCORES: list[tuple[Any, Any]] = [
+    (np.float64(0.5), 0.5),
+    (np.float32(0.5), 0.5),
+    (np.int64(2), 2.0),
+    (np.array(0.5), 0.5),
+    ({"score": np.float32(0.5), "terms": np.arange(2)}, {"score": 0.5, "terms": [0, 1]}),
+]
+
+
+@pytest.mark.parametrize(("score", "sent"), SCORES)
+def test_numbers_of_numpy_are_plain_in_rewards_and_fields(
+    gateway: Up, turnstream: Turnstream, score: Any, sent: Any
+) -> None:
+    fields: dict[str, Any] = {
+        "rollout_index": np.int64(2),
+        "metadata": {"level": np.float32(0.5), "seen": np.arange(2)},
+    }
+    with turnstream.session(**fields) as session:
+        session.reward(score, turn_id="t", final=False)
+        session.end(reward=score, final_message="Done.")
+    events = gateway.events(session.session_id)
+    (opened,) = [event for event in events if isinstance(event, SessionOpened)]
+    assert opened.rollout_index == 2
+    assert json.loads(bytes(opened.metadata)) == {"level": 0.5, "seen": [0, 1]}
+    (reward,) = [event for event in events if isinstance(event, Reward)]
+    end = ended(gateway, session)
+    assert reward.reward == end.reward == sent
+    assert json.loads(bytes(end.final_message)) == {"role": "assistant", "content": "Done."}
+
+
+def test_a_final_message_that_is_none_is_refused_here(turnstream: Turnstream) -> None:
+    with turnstream.session() as session:
+        with pytest.raises(ValueError, match="no message"):
+            session.end(final_message=7)
+        session.end("cancelled")
 
 
 def test_a_status_that_is_none_is_refused_here(turnstream: Turnstream) -> None:

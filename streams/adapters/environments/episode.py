@@ -21,7 +21,6 @@ from typing import Any
 import msgspec
 
 from schemas.events import EndReason, EndStatus, Reward, SessionEnded, SessionOpened, Turn
-from schemas.finite import finite_terms
 from schemas.record import IDENTITY_FIELDS, NOT_GIVEN, json_text
 from streams.adapters.environments.conversation import Conversation, Drawn, Place, drawn_from
 from streams.adapters.environments.options import Options, Speak
@@ -32,7 +31,7 @@ from streams.adapters.environments.steps import Answer, Record, Step, added, met
 from streams.adapters.judgers.judging import Case
 from streams.core.content import Message, conversation_in, message_from, messages_from
 from streams.core.limits import DEFAULT_LIMITS
-from streams.core.plain_values import plain
+from streams.core.plain_values import plain, plain_reward, plain_score
 from streams.errors import BadEvent
 
 REASON_CHARS_MAX = 1000
@@ -150,6 +149,8 @@ class Episode:
             NoMessage: a message that is none; likewise.
         """
         given = {name: call.pop(name) for name in ("prompt_messages", "prompt_ids", "output_ids")}
+        if "reward" in call:
+            call["reward"] = plain_reward(call["reward"])
         drawn = drawn_from(
             **given,
             logprobs=call.pop("logprobs", None),
@@ -357,12 +358,12 @@ def _worth(reward: float | tuple[float, ...]) -> float | dict[str, Any]:
 
 
 def _sent(reward: Any) -> float | dict[str, Any] | None:
-    """The score as it is, so that one that is no number is seen; all beside it as JSON has it."""
+    """A score that is no number is left as it is, so that it is seen."""
     if isinstance(reward, dict):
-        payload = {**plain(finite_terms(reward)), "score": reward.get("score")}
+        payload = plain_reward({"score": None, **reward})
         size = len(bytes(json_text(payload)))
         return payload if size <= PAYLOAD_BYTES_MAX else {"score": payload["score"], "bytes": size}
-    return None if reward is None else float(reward)
+    return None if reward is None else float(plain_score(reward))
 
 
 def _now_ms() -> int:

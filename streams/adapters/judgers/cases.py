@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from streams.adapters.judgers.judging import Case
-from streams.core.content import Message
+from streams.core.content import Message, messages_from
 from streams.core.recorded import Node
 from streams.core.state import OpenSession
 
@@ -19,7 +19,8 @@ def case_of(session: OpenSession) -> Case:
     turns = list(session.tree.turns.values())
     messages = _branch(turns[-1].node) if turns else []
     given = session.ended.final_message
-    final = msgspec.json.decode(given) if given else None
+    # Logs hold whatever was given for one before gateways refused what is no message.
+    final = messages_from(msgspec.json.decode(given), "assistant")[-1] if given else None
     metadata = msgspec.json.decode(session.metadata) if session.metadata else {}
     tools: Any = []
     for turn in turns:

@@ -30,9 +30,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from schemas.events import EndReason, EndStatus
-from schemas.finite import NOT_FINITE, finite_terms
+from schemas.finite import NOT_FINITE
 from streams.core.content import Message
-from streams.core.plain_values import plain
+from streams.core.plain_values import plain, plain_reward
 
 TIMEOUT_S = 60.0
 MESSAGE_CHARS_MAX = 1000
@@ -211,20 +211,21 @@ async def _asked(judger: Judger, case: Case) -> Answer:
 def _verdict(name: str, answer: Any) -> Verdict:
     if answer is None:
         return Verdict(accepted=False)
-    payload = (
-        plain(finite_terms(dict(answer)))
-        if isinstance(answer, Mapping)
-        else {"score": plain(answer)}
-    )
+    payload = plain_reward(answer if isinstance(answer, Mapping) else {"score": answer})
     if payload.get("accepted") is False:
         return Verdict(accepted=False)
     score = payload.get("score")
-    if isinstance(score, bool):
-        score = float(score)
-    if not isinstance(score, int | float):
+    if not isinstance(score, int | float) or not _is_finite(score):
         said = f"{name} answered {answer!r:.200}: give a finite number, or a mapping with `score`"
         return _wrong("bad_answer", type(answer).__name__, said)
     return Verdict(reward={**payload, "score": float(score)})
+
+
+def _is_finite(score: float) -> bool:
+    try:
+        return math.isfinite(score)
+    except OverflowError:
+        return False
 
 
 def _wrong(category: str, kind: str, message: str, *, retryable: bool = False) -> Verdict:

@@ -1,9 +1,14 @@
 """Environments that answer in no protocol's way, and judgers that are given up while they think."""
 
 import asyncio
+import json
+import math
+from decimal import Decimal
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from streams.adapters.environments import Recorder, recorded
@@ -56,6 +61,96 @@ def test_a_step_of_no_protocol_ends_the_episode_as_an_error(
     assert ended.reason is not None
     assert (ended.reason.stage, ended.reason.type) == ("environment", kind.__name__)
     assert words in (ended.reason.message or "")
+
+
+SCORES: dict[str, tuple[Any, float]] = {
+    "float64": (np.float64(0.5), 0.5),
+    "float32": (np.float32(0.5), 0.5),
+    "float16": (np.float16(0.5), 0.5),
+    "int64": (np.int64(3), 3.0),
+    "bool_": (np.bool_(True), 1.0),
+    "bool": (True, 1.0),
+    "an array without dimensions": (np.array(0.5), 0.5),
+    "an array of one": (np.array([0.5], np.float32), 0.5),
+    "a fraction": (Fraction(1, 2), 0.5),
+    "a decimal": (Decimal("0.5"), 0.5),
+    "in a payload": ({"score": np.float32(0.5), "terms": np.arange(2), "nan": np.nan}, 0.5),
+}
+
+
+@pytest.mark.parametrize(("score", "number"), SCORES.values(), ids=SCORES)
+def test_a_score_of_any_kind_of_number_is_the_reward(
+    world: World, score: Any, number: float
+) -> None:
+    with world.recorder() as recorder:
+        env = recorded(Walk(1), recorder, score=lambda _: score)
+        env.reset()
+        env.step(1)
+    ended = world.only().ended
+    assert ended.end_status == "completed"
+    assert isinstance(ended.reward, dict)
+    assert (ended.reward["score"], ended.reward_invalid) == (number, False)
+    if isinstance(score, dict):
+        assert (ended.reward["terms"], ended.reward["nan"]) == ([0, 1], None)
+        assert ended.reward["not_finite"] == ["nan"]
+
+
+@pytest.mark.parametrize("score", [math.nan, np.float64("nan"), np.inf, {"score": np.nan}])
+def test_a_score_that_is_not_finite_is_an_invalid_reward_of_a_whole_episode(
+    world: World, score: Any
+) -> None:
+    with world.recorder() as recorder:
+        env = recorded(Walk(1), recorder, score=lambda _: score)
+        env.reset()
+        env.step(1)
+    ended = world.only().ended
+    assert (ended.end_status, ended.reward, ended.reward_invalid) == ("completed", None, True)
+
+
+@pytest.mark.parametrize("score", ["0.5", [0.5], np.array([0.5, 1.0]), {"points": 1}, 1j])
+def test_a_score_that_is_no_number_ends_the_episode_in_words(world: World, score: Any) -> None:
+    with world.recorder() as recorder:
+        env = recorded(Walk(1), recorder, score=lambda _: score)
+        env.reset()
+        env.step(1)
+    ended = world.only().ended
+    assert (ended.end_status, ended.reward) == ("error", None)
+    assert ended.reason is not None
+    assert "needs a number" in (ended.reason.message or "") or "1j" in (ended.reason.message or "")
+
+
+def test_numbers_of_numpy_may_stand_in_every_field(world: World) -> None:
+    one = np.int64(1)
+    fields = {
+        "group_id": "g",
+        "group_size": one,
+        "rollout_index": np.int32(0),
+        "step": one,
+        "metadata": {"level": np.float32(0.5), "seen": np.arange(2), 3: one},
+    }
+    with world.recorder() as recorder:
+        env = recorded(Walk(1), recorder, fields=fields)
+        env.reset()
+        env.turn(
+            prompt_messages=["go"],
+            prompt_ids=np.array([1, 2]),
+            output_ids=[np.int64(3), np.int64(4)],
+            response_message="right",
+            weight_versions=[(np.int64(7), np.int64(2))],
+            untrained_runs=[(np.int64(0), one, "forced")],
+            sampling={"temperature": np.float32(0.5)},
+            trainable=np.bool_(True),
+            started_ms=np.int64(5),
+            reward=np.float32(0.25),
+        )
+        env.step(1)
+    told = world.only()
+    assert (told.opened.group_size, told.opened.rollout_index, told.opened.step) == (1, 0, 1)
+    assert json.loads(bytes(told.opened.metadata)) == {"level": 0.5, "seen": [0, 1], "3": 1}
+    (turn, *_) = told.turns
+    assert (turn.weight_versions, turn.untrained_runs) == ([(7, 2)], [(0, 1, "forced")])
+    assert turn.sampling is not None
+    assert (turn.sampling.temperature, turn.trainable, turn.reward) == (0.5, True, 0.25)
 
 
 def test_an_awaited_step_of_no_protocol_ends_the_episode_as_an_error(world: World) -> None:

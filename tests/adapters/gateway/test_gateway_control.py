@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from pathlib import Path
 from typing import Any
 
 import openai
@@ -9,8 +10,14 @@ import pytest
 
 from schemas.events import Reward, SessionEnded, SessionOpened
 from tests.adapters.gateway.agents import says, user
-from tests.adapters.gateway.world import REWARD, World, played, until
+from tests.adapters.gateway.world import REWARD, World, play, played, until
 
+NO_MESSAGES: tuple[Any, ...] = (
+    *(7, True, [], ["Yes."], [{"role": "assistant", "content": "Yes."}], {}, {"text": "Yes."}),
+    *({"role": 7, "content": "Yes."}, {"role": None, "content": "Yes."}),
+    *({"content": 7}, {"content": [7]}, {"content": {"text": "Yes."}}),
+    {"content": "Yes.", "tool_calls": "ls"},
+)
 EVERYTHING: dict[str, Any] = {
     "session_id": "run7:task.3-a",
     "run_id": "run7",
@@ -79,11 +86,38 @@ async def test_a_wrong_field_is_refused_by_its_name(world: World) -> None:
         ("end", {"reward": {"points": 1}}, "score"),
         ("rewards", {}, "reward"),
         ("rewards", {"reward": "much"}, "reward"),
+        *(("end", {"final_message": message}, "final_message") for message in NO_MESSAGES),
     ):
         status, told = await world.control(f"sessions/{agent.session_id}/{path}", body)
         assert status == 400, body
         assert named in told["error"], told
     assert len(await world.events(agent.session_id)) == 1
+
+
+FINAL: dict[str, tuple[Any, Any]] = {
+    "a text": ("Yes.", {"role": "assistant", "content": "Yes."}),
+    "without a role": ({"content": "Yes."}, {"role": "assistant", "content": "Yes."}),
+    "parts": ({"role": "tool", "content": [{"type": "text", "text": "Yes."}]},) * 2,
+    "calls alone": ({"role": "assistant", "content": None, "tool_calls": [{"id": "a"}]},) * 2,
+    "null": (None, None),
+}
+
+
+@pytest.mark.parametrize(("given", "recorded"), FINAL.values(), ids=FINAL)
+def test_a_final_message_is_recorded_as_a_message(
+    tmp_path: Path, given: Any, recorded: Any
+) -> None:
+    async def story(world: World) -> None:
+        agent = await world.open()
+        body = {"reward": REWARD, "final_message": given}
+        for _ in range(2):  # the second time in the same words
+            status, told = await world.control(f"sessions/{agent.session_id}/end", body)
+            assert status == 200, told
+        (ended,) = [e for e in await world.events(agent.session_id) if isinstance(e, SessionEnded)]
+        text = bytes(ended.final_message)
+        assert (json.loads(text) if text else None) == recorded
+
+    play(tmp_path, story)
 
 
 @played(says("Yes."))

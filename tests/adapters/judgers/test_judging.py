@@ -6,6 +6,7 @@ import math
 import time
 from typing import Any
 
+import numpy as np
 import pytest
 
 from schemas.samples import SessionClosed
@@ -61,6 +62,10 @@ class Callable:
         return 0.25
 
 
+def gives(answer: Any) -> Judger:
+    return lambda _: answer
+
+
 def raises(case: Case) -> float:
     raise KeyError("ground truth")
 
@@ -100,6 +105,13 @@ GOOD: dict[str, tuple[Judger, dict[str, Any]]] = {
         {"score": 0.5, "terms": [1.0, 0.0, 0.5], "why": {"style": "plain"}},
     ),
     "an object": (Callable(), {"score": 0.25}),
+    "a number of numpy": (gives(np.float32(0.5)), {"score": 0.5}),
+    "an array without dimensions": (gives(np.array(0.5)), {"score": 0.5}),
+    "a comparison": (gives(np.float64(1) > 0), {"score": 1.0}),
+    "numbers of numpy in a mapping": (
+        gives({"score": np.bool_(False), "terms": np.arange(2), "bad": np.float32("nan")}),
+        {"score": 0.0, "terms": [0, 1], "bad": None, "not_finite": ["bad"]},
+    ),
     "a score that stands beside others": (
         lambda _: {"score": 0.0, "points": 7},
         {"score": 0.0, "points": 7},
@@ -136,6 +148,8 @@ BAD: dict[str, tuple[Any, str, str, bool]] = {
     "no score": (lambda _: {"points": 7}, "bad_answer", "mapping with `score`", False),
     "several numbers alone": (lambda _: [1.0, 2.0], "bad_answer", "[1.0, 2.0]", False),
     "a text": (lambda _: "good", "bad_answer", "'good'", False),
+    "several numbers of numpy": (gives(np.arange(2)), "bad_answer", "array([0, 1])", False),
+    "a number that no float holds": (gives(10**400), "bad_answer", "finite number", False),
     "NaN": (lambda _: math.nan, "bad_answer", "nan", False),
     "infinity in a mapping": (lambda _: {"score": math.inf}, "bad_answer", "inf", False),
 }

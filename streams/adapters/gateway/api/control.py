@@ -43,6 +43,7 @@ from streams.adapters.gateway.sessions.events import Over, words_of
 from streams.adapters.gateway.sessions.served import ended_refusal
 from streams.adapters.gateway.sessions.session import Session
 from streams.adapters.time_limit import reason_of
+from streams.core.content import Message, NoMessage, message_from
 from streams.core.partition import Partition
 from streams.errors import LogError, TooLarge
 from streams.log.interface import Position
@@ -214,6 +215,8 @@ class Control:
     async def _end(self, request: web.Request) -> Told:
         session_id = request.match_info["id"]
         fields = await self.fields_of(request, SessionEnded)
+        if "final_message" in fields:
+            fields["final_message"] = _message(fields["final_message"])
         asked = {"end_status": "completed", **fields, "session_id": session_id}
         event = event_of(SessionEnded, "session_ended", asked)
         _check(self._opening_of(session_id), event)
@@ -353,6 +356,36 @@ def _check(*events: Event) -> None:
     for position, event in enumerate(events):
         for refusal in partition.feed(event, position).refusals:
             raise refusal
+
+
+def _message(text: msgspec.Raw) -> msgspec.Raw | Message | None:
+    """A final message as it is recorded: judges read it.
+
+    Raises:
+        Refused: it is no message.
+    """
+    given = msgspec.json.decode(text)
+    if given is None:
+        return None
+    try:
+        message = message_from(given) if isinstance(given, str | dict) else None
+    except NoMessage:
+        message = None
+    if message is None or not _is_message(message):
+        kinds = "a text, or an object with `role` (a text), `content` (a text, parts or null) and "
+        raise Refused(400, f"`final_message` is no message: give {kinds}`tool_calls` (a list)")
+    return text if message == given else message
+
+
+def _is_message(message: Message) -> bool:
+    content, calls = message.get("content"), message.get("tool_calls")
+    parts = content if isinstance(content, list) else []
+    return (
+        isinstance(message["role"], str)
+        and isinstance(content, str | list | None)
+        and all(isinstance(part, str | dict) for part in parts)
+        and isinstance(calls, list | None)
+    )
 
 
 def _check_reward(event: Reward | SessionEnded) -> None:
