@@ -117,6 +117,7 @@ SEED ?= 1
 chaos: $(READY) ## workers and broker killed at random; everything must equal the pure core (SESSIONS, SEED)
 	@tools/need-java
 	@$(BIN)/python -m tests.chaos $(SESSIONS) $(SEED) $(ARGS)
+	@$(BIN)/python -m tests.chaos.oversized
 
 chaos-variants: $(READY) ## workers built wrong on purpose: the same harness must say what breaks
 	@tools/need-java

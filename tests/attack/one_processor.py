@@ -5,6 +5,7 @@ Invariant: the process is gone when the block is left, and every wait is bounded
 
 import asyncio
 import time
+import uuid
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -122,12 +123,15 @@ async def _entries(log: Log, topic: str) -> Any:
 
 
 @contextmanager
-def one_processor(folder: Path, store: str, **changes: Any) -> Iterator[OneProcessor]:
-    """A processor on a file, or on a broker of its own."""
-    fixed: dict[str, Any] = {"topic_prefix": "attack", "partitions": 4, "metrics_port": 0}
+def one_processor(
+    folder: Path, store: str, broker: Broker | None = None, **changes: Any
+) -> Iterator[OneProcessor]:
+    """A processor on a file, or on a broker, which is its own if none is given."""
+    prefix = f"attack-{uuid.uuid4().hex[:8]}"
+    fixed: dict[str, Any] = {"topic_prefix": prefix, "partitions": 4, "metrics_port": 0}
     with ExitStack() as stack:
         if store == KAFKA:
-            broker = stack.enter_context(Broker(folder / "broker"))
+            broker = broker or stack.enter_context(Broker(folder / "broker"))
             fixed["bootstrap_servers"] = broker.bootstrap_servers
             settings = Settings(**fixed | changes)
             asyncio.run(create_topics(settings))

@@ -5,28 +5,21 @@ import os
 import time
 
 import pytest
-from aiokafka.admin import AIOKafkaAdminClient
-from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 
 from streams.errors import LogError, TooLarge
 from streams.log.interface import Outgoing, Position
 from streams.log.kafka import KafkaLog
 from streams.settings import Settings
 from tests.kafka.entries import everything
+from tests.kafka.topic_limit import limit_topic
 
 LIMIT = 100_000
 PROBE = b"probe"
 
 
-async def limit_topic(settings: Settings, topic: str, bytes_max: int) -> None:
-    """Lower what the broker takes, as an operator may while all is running."""
-    admin = AIOKafkaAdminClient(bootstrap_servers=settings.bootstrap_servers)
-    await admin.start()
-    try:
-        configs = {"max.message.bytes": str(bytes_max)}
-        await admin.alter_configs([ConfigResource(ConfigResourceType.TOPIC, topic, configs)])
-    finally:
-        await admin.close()
+async def limited(settings: Settings, topic: str, bytes_max: int) -> None:
+    """Lower the limit, and wait until the broker knows it."""
+    await limit_topic(settings, topic, bytes_max)
     probe = Outgoing(topic=topic, key=PROBE, value=os.urandom(2 * bytes_max))
     deadline_s = time.monotonic() + 60
     async with KafkaLog(settings) as log:
@@ -45,7 +38,7 @@ def test_only_the_record_that_is_too_large_fails_and_the_others_keep_their_order
     """Large ones between small ones that share their batches and come behind them."""
 
     async def scenario() -> None:
-        await limit_topic(settings, settings.turns_topic, LIMIT)
+        await limited(settings, settings.turns_topic, LIMIT)
         async with KafkaLog(settings) as log:
             outgoing = []
             for n in range(600):
@@ -84,7 +77,7 @@ def test_only_the_record_that_is_too_large_fails_and_the_others_keep_their_order
 @pytest.mark.parametrize("size", [LIMIT // 2, 2 * LIMIT])
 def test_one_publish_says_whether_it_fits(settings: Settings, size: int) -> None:
     async def scenario() -> None:
-        await limit_topic(settings, settings.turns_topic, LIMIT)
+        await limited(settings, settings.turns_topic, LIMIT)
         async with KafkaLog(settings) as log:
             one = Outgoing(topic=settings.turns_topic, key=b"s", value=os.urandom(size))
             if size < LIMIT:
