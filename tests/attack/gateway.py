@@ -80,7 +80,7 @@ def gzip_bombs(folder: Path) -> Iterator[Bound]:
     """40 whole bodies of 31 KB of gzip, which are 31 MB each."""
     with victim(folder) as gateway:
         watched, statuses = asyncio.run(_bombs(gateway))
-    yield Bound("memory growth", watched.grown_mb, at_most=200, unit="MB")
+    yield Bound("memory growth", watched.grown_mb, at_most=300, unit="MB")
     yield Bound("answers", sum(status > 0 for status in statuses), at_least=40)
     yield from healthy(watched)
 
@@ -167,7 +167,9 @@ async def _foreign(gateway: Victim) -> tuple[Watched, list[int]]:
         calls = []
         for number in range(5):
             messages = [{"role": roles[n % 2], "content": f"{number}"} for n in range(count - 1)]
-            calls.append(gateway.asked(CHAT, key, json.dumps({"messages": messages}).encode()))
+            calls.append(
+                gateway.asked(CHAT, key, json.dumps({"model": "m", "messages": messages}).encode())
+            )
         return watched, list(await asyncio.gather(*calls))
 
 

@@ -223,6 +223,31 @@ async def test_who_hangs_up_gives_back_what_the_call_held(world: World) -> None:
         await until(given_back)
 
 
+@played(otherwise=ANY)
+async def test_who_hangs_up_while_its_body_is_unpacked_holds_it_until_that_ends(
+    world: World,
+) -> None:
+    agent, bomb = await world.open(), gzip.compress(b" " * 30_000_000)
+    port = int(world.gateway.base_url.rpartition(":")[2])
+    head = f"POST /v1/messages HTTP/1.1\r\nhost: g\r\nauthorization: Bearer {agent.key}\r\n"
+    head += f"content-encoding: gzip\r\ncontent-length: {len(bomb)}\r\n\r\n"
+    for _ in range(20):
+        _, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(head.encode() + bomb)
+
+        async def begun() -> bool:
+            return world.gateway.limits.bytes >= len(bomb)
+
+        await until(begun)
+        writer.transport.abort()
+    assert world.gateway.limits.bytes > 0
+
+    async def given_back() -> bool:
+        return world.gateway.limits.bytes == 0
+
+    await until(given_back)
+
+
 def test_what_is_refused_takes_nothing() -> None:
     limits = RequestLimits(Settings(gateway_session_calls_max=1, gateway_session_body_bytes_max=10))
     use = limits.begin("s")

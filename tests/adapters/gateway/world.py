@@ -230,6 +230,7 @@ async def served(made: World) -> AsyncIterator[None]:
             await made.gateway.__aexit__(None, None, None)
         assert made.gateway.metrics.counts["failures"] == made.failures_expected
         assert made.gateway.publisher.repairing == 0
+        assert made.gateway.limits.bytes == 0
         assert made.gateway.gate.running == made.gateway.gate.waiting == 0
 
 

@@ -10,6 +10,7 @@ Invariant: whatever one session sends, it holds at most `gateway_session_calls_m
 
 import asyncio
 from dataclasses import dataclass, field
+from typing import Any
 
 from streams.adapters.dialects.calls import CallRefused
 from streams.settings import Settings
@@ -21,8 +22,8 @@ class SessionUse:
 
     calls: int = 0
     bytes: int = 0
-    unpacking: asyncio.Lock = field(default_factory=asyncio.Lock)
-    """Held while a body is unpacked, so that one session has one such body at a time."""
+    in_thread: asyncio.Lock = field(default_factory=asyncio.Lock)
+    """Held while a thread works on a body, so that a session has one such body at a time."""
 
 
 class RequestLimits:
@@ -89,9 +90,9 @@ class RequestUse:
         self._holders = 1
 
     @property
-    def unpacking(self) -> asyncio.Lock:
-        """One body of a session is unpacked at a time."""
-        return self._use.unpacking
+    def in_thread(self) -> asyncio.Lock:
+        """Held while a thread works on a body of the session."""
+        return self._use.in_thread
 
     def take(self, count: int) -> None:
         """Count bytes before they are kept; negative: they were let go.
@@ -102,10 +103,16 @@ class RequestUse:
         self._limits.take(self._use, count, bounded=self._session_id is not None)
         self._bytes += count
 
-    def hold_until_done(self, task: "asyncio.Task[None]") -> None:
-        """Hold it for a task, too."""
+    def hold_until_done(self, task: "asyncio.Task[Any]") -> None:
+        """Hold it for a task, too, also if nobody waits for that any more."""
+
+        def done(task: "asyncio.Task[Any]") -> None:
+            if not task.cancelled():
+                task.exception()  # whoever waited has it
+            self.release()
+
         self._holders += 1
-        task.add_done_callback(lambda _: self.release())
+        task.add_done_callback(done)
 
     def release(self) -> None:
         """One holder is done."""

@@ -29,8 +29,8 @@ from streams.adapters.gateway.api.connections import Connections
 from streams.adapters.gateway.api.json_size import has_more_objects, values_at_most
 from streams.settings import Settings
 
-_UNPACKED_AT_ONCE = 2
-"""In threads, and each a whole body; more would only wait for the processor."""
+_THREADS = 2
+"""At a time, each with a whole body; more would only wait for the processor."""
 _COUNTED_IN_THREAD = 1_048_576
 _TOO_LARGE_FOR_BUFFER = "failed to write whole buffer"
 """What cramjam says of an output that is too small, and of nothing else."""
@@ -52,7 +52,7 @@ class Bodies:
         self._settings = settings
         self._connections = connections
         self.limits = RequestLimits(settings)
-        self._unpacking = asyncio.Semaphore(_UNPACKED_AT_ONCE)
+        self._threads = asyncio.Semaphore(_THREADS)
 
     async def read(self, request: web.Request, use: RequestUse) -> bytes:
         """The body as it was before it was packed.
@@ -72,13 +72,13 @@ class Bodies:
         except web.RequestPayloadError:
             raise CallRefused(400, "the body does not end as its headers say") from None
         self._connections.body_arrived(request)
-        if unpack is not None:
-            body = await self._unpacked(body, unpack, use)
-        if len(body) > _COUNTED_IN_THREAD:
-            await asyncio.to_thread(self._check_json, body)
-        else:
+        if unpack is None and len(body) <= _COUNTED_IN_THREAD:
             self._check_json(body)
-        return body
+            return body
+        # A thread does not stop for a client that hangs up, so what it holds counts until it ends.
+        working = asyncio.create_task(self._in_thread(body, unpack, use))
+        use.hold_until_done(working)
+        return await asyncio.shield(working)
 
     async def _arrived(self, request: web.Request, use: RequestUse) -> bytes:
         chunks: list[bytes] = []
@@ -91,17 +91,20 @@ class Bodies:
             chunks.append(chunk)
         return b"".join(chunks)
 
-    async def _unpacked(self, packed: bytes, unpack: "Unpack", use: RequestUse) -> bytes:
+    async def _in_thread(self, body: bytes, unpack: "Unpack | None", use: RequestUse) -> bytes:
+        """What takes longer than streams should wait: one body of a session at a time."""
         most = self._settings.gateway_body_bytes_max
-        async with use.unpacking, self._unpacking:
+        async with use.in_thread, self._threads:
             try:
-                body = await asyncio.to_thread(unpack, packed, most)
+                if unpack is not None:
+                    packed, body = body, await asyncio.to_thread(unpack, body, most)
+                    use.take(len(body) - len(packed))
+                await asyncio.to_thread(self._check_json, body)
             except _Oversize:
                 raise self._too_large() from None
             except (zlib.error, cramjam.DecompressionError):
                 detail = "the body is not encoded as its headers say"
                 raise CallRefused(400, detail) from None
-            use.take(len(body) - len(packed))
         return body
 
     def _check_json(self, body: bytes) -> None:
@@ -148,7 +151,7 @@ def _gzip(packed: bytes, most: int) -> bytes:
         one = zlib.decompressobj(16 + zlib.MAX_WBITS)
         found.append(_inflated(one, packed, most - sum(map(len, found))))
         packed = one.unused_data
-    return b"".join(found)
+    return b"".join(found)  # of one, it is that one
 
 
 def _deflate(packed: bytes, most: int) -> bytes:
