@@ -5,6 +5,7 @@ holds nothing else than the four packages the contract and the core need.
 """
 
 import re
+import subprocess
 import tomllib
 import zipfile
 from pathlib import Path
@@ -142,3 +143,17 @@ def test_the_heavy_packages_stay_out_of_what_everybody_installs() -> None:
     for part in ("trackio", "train"):
         assert locked().keys().isdisjoint(locked(part)), "one that stands in the way of another"
     assert {"train", "trackio", "export", "sdks"} == set(EXTRAS)
+
+
+def test_what_takes_minutes_says_that_it_goes_on_and_keeps_its_exit_code() -> None:
+    done = subprocess.run(
+        [ROOT / "tools/progress", "1 of 1: a nap", "bash", "-c", "sleep 11; exit 3"],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 3
+    first, *more = done.stdout.splitlines()
+    assert first == "1 of 1: a nap ..."
+    assert more[0].startswith("1 of 1: a nap: still at it after 1")
