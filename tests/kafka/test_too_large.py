@@ -4,13 +4,18 @@ import asyncio
 import os
 import time
 
+import openai
 import pytest
 
+from schemas.events import Event
+from streams.adapters.environments.publisher import Publisher
 from streams.errors import LogError, TooLarge
 from streams.log.interface import Outgoing, Position
 from streams.log.kafka import KafkaLog
 from streams.settings import Settings
+from tests.adapters.gateway.agents import says, user
 from tests.kafka.entries import everything
+from tests.kafka.test_gateway import outcome_of, world
 from tests.kafka.topic_limit import limit_topic
 
 LIMIT = 100_000
@@ -87,3 +92,47 @@ def test_one_publish_says_whether_it_fits(settings: Settings, size: int) -> None
                     await log.publish(one)
 
     asyncio.run(scenario())
+
+
+def test_an_environments_publisher_loses_only_the_event_that_is_too_large(
+    settings: Settings,
+) -> None:
+    asyncio.run(limited(settings, settings.turns_topic, LIMIT))
+    publisher = Publisher(settings)
+    try:
+        handed = []
+        for n in range(60):
+            value = os.urandom(3 * LIMIT if n == 30 else 500)
+            outgoing = Outgoing(topic=settings.turns_topic, key=b"s%d" % (n % 7), value=value)
+            handed.append(publisher.put(outgoing, 60.0))
+        errors = {n: one.exception(timeout=120) for n, one in enumerate(handed)}
+    finally:
+        publisher.close(30.0)
+    assert {n for n, error in errors.items() if error is not None} == {30}
+    assert isinstance(errors[30], TooLarge)
+
+
+def test_a_gateways_turn_that_the_broker_refuses_is_that_calls_413(settings: Settings) -> None:
+    async def story() -> None:
+        await limited(settings, settings.turns_topic, LIMIT)
+        answers = [says(f"Number {n}.") for n in range(9)]
+        async with world(settings, *answers) as made:
+            agent, other = await made.open(), await made.open()
+            await agent.ask(user("Hi"))
+            with pytest.raises(openai.APIStatusError) as refused:
+                await agent.send([*agent.messages, user(os.urandom(55_000).hex())])
+            assert refused.value.status_code == 413
+            assert "too large" in str(refused.value)
+            await other.ask(user("Hi"))
+            await agent.ask(user("Go on"))
+            for one in (agent, other):
+                status, told = await made.control(f"sessions/{one.session_id}/end", {"reward": 1.0})
+                assert status == 200, told
+            assert made.gateway.publisher.repairing == 0
+            for one, turns in ((agent, 2), (other, 1)):
+                events = await made.events(one.session_id)
+                closed, samples = outcome_of([e for e in events if isinstance(e, Event)])
+                assert (closed.gaps, closed.withheld, closed.turns) == (0, None, turns)
+                assert samples
+
+    asyncio.run(story())

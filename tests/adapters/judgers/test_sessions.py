@@ -199,6 +199,23 @@ def test_a_consumer_judges_what_ended_and_waits_and_each_of_it_once(world: World
     assert world.letters() == []
 
 
+@pytest.mark.parametrize("size", [2_000_000, 20_000_000])
+def test_a_payload_over_the_limit_costs_the_payload_and_nobody_elses_verdict(
+    world: World, size: int
+) -> None:
+    """More than a session may hold, and more than one message of the log does."""
+    played_pending(world, {"size": size}, {"size": 1})
+
+    def wordy(case: Case) -> dict[str, Any]:
+        return {"score": 0.5, "why": "x" * case.metadata["size"]}
+
+    counts = judged(world, Judging(wordy))
+    assert counts == {"judged": 2, "payloads_too_large": 1}
+    outcomes, _ = world.processed(2)
+    assert [one.reward for one in outcomes.values()] == [0.5, 0.5]
+    assert world.letters() == []
+
+
 def test_every_session_gets_its_own_verdict_in_whatever_order_they_come(world: World) -> None:
     played_pending(world, *({"answer": number} for number in range(6)))
 
