@@ -17,7 +17,7 @@ TRACKIO := .venv/trackio
 # More words for the command of a target, e.g. `make test ARGS="-k tree"`.
 ARGS ?=
 
-.PHONY: help venv demo test test-newest test-clients test-train learning screenshot broker check format mutants features chaos chaos-variants chaos-embedded chaos-gateway chaos-all attack soak soak-markers bench-core bench-processor bench-embedded bench-environments bench-traces bench-gateway bench-trainer lock wheel clean
+.PHONY: help venv demo test test-newest test-clients test-train learning screenshot broker check format mutants features chaos chaos-variants chaos-embedded chaos-gateway chaos-all attack fuzz soak soak-markers bench-core bench-processor bench-embedded bench-environments bench-traces bench-gateway bench-trainer lock wheel clean
 
 help: ## this list
 	@sed -nE 's/^([a-z-]+):[^#]*## (.*)/\1|\2/p' Makefile | while IFS='|' read -r name text; do \
@@ -146,6 +146,12 @@ chaos-all: $(READY) ## agents, gateways, processors, broker and trainer under fa
 attack: $(READY) ## one session, key, record or client against all others, with bounds (ARGS="--quick", or words of names)
 	@tools/need-java
 	@$(BIN)/python -m tests.attack $(ARGS)
+
+# How long events are sent.
+fuzz: MINUTES = 30
+fuzz: $(READY) ## fuzzed events and purges into a real worker: no death, no stall, every bad event a letter (MINUTES, SEED)
+	@tools/need-java
+	@$(BIN)/python -m tests.fuzz $(MINUTES) $(SEED) $(ARGS)
 
 # How long the agents come, at least 2; what is kept is kept for a tenth of it.
 MINUTES ?= 60
