@@ -171,9 +171,11 @@ def test_a_reader_behind_the_log_is_pointed_out(store: Embedded) -> None:
 def test_an_event_that_grew_over_the_limit_is_held_back(
     store: Embedded, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    store.feed(delta("s", "t2", "t1", 4), turn("s"))
-    monkeypatch.setenv("TURNSTREAM_MESSAGE_BYTES_MAX", "100")
-    monkeypatch.setenv("TURNSTREAM_PRODUCER_BATCH_BYTES", "100")
+    grown = delta("s", "t2", "t1", 4)
+    grown["response_message"] = {"role": "assistant", "content": "x" * 20_000}
+    store.feed(grown, turn("s"))
+    monkeypatch.setenv("TURNSTREAM_MESSAGE_BYTES_MAX", "10000")  # the session itself fits
+    monkeypatch.setenv("TURNSTREAM_PRODUCER_BATCH_BYTES", "10000")
     ran = store.run("dead-letters", "replay", "--session", "s")
     assert ran.code == 1
     assert "held back: oversize: session s, turn t2: " in ran.out
