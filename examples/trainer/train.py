@@ -255,7 +255,7 @@ def main() -> None:
     add = parser.add_argument
     add("--model", type=Path, required=True, help="the folder that the engine was started with")
     add("--checkpoints", type=Path, required=True, help="where they are written and looked for")
-    add("--log", default="kafka", help="kafka, kafka://host:port or the file of `turnstream up`")
+    add("--log", help="kafka, kafka://host:port or a file; else as `subscribe` finds it")
     add("--run", help="only sessions of this run")
     add("--steps", type=int, default=0, help="stop after so many; 0: never")
     add("--groups", type=int, default=4, help="of a batch")

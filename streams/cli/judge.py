@@ -32,6 +32,8 @@ def judge(
 ) -> None:
     """Judge sessions that have ended and wait for their reward.
 
+    One that ran into its time limit waits only if it was opened with `reward_pending`.
+
     A function gets a `streams.adapters.judgers.judging.Case` and answers with a number, a mapping
     with `score`, or None to reject. Several are added up by their weights. Modules are looked for
     in this folder too. Settings come from TURNSTREAM_* variables.
