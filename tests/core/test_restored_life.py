@@ -52,14 +52,15 @@ VARIANTS: dict[str, Policy] = {
 }
 
 
-def between(turns: list[Json], position: int, dice: random.Random) -> Json:
+def between(turns: list[Json], position: int, dice: random.Random, *, gaps: bool) -> Json:
     """Some event that may stand between two turns; many of them are bad."""
     turn_id = dice.choice(turns)["turn_id"]
+    number = {"source": dice.choice(SOURCES), "seq": dice.randint(1, 9)} if gaps else {}
     choices = [
         reward(dice.random(), dice.choice("abc"), final=dice.random() < 0.5),
         reward(dice.random(), dice.choice("abc"), turn_id=turn_id),
         reward(float("nan"), "nan"),
-        undelivered(turn_id, source=dice.choice(SOURCES), seq=dice.randint(1, 9)),
+        undelivered(turn_id, **number),
         expired(dice.randint(0, position - 2)),
         opened(group_id=dice.choice("gh"), budgets={"turns": 12}),
         dice.choice(turns),
@@ -71,18 +72,19 @@ def between(turns: list[Json], position: int, dice: random.Random) -> Json:
 
 
 def lived(session: Session, dice: random.Random) -> list[Json]:
-    """The session's turns, some numbered, with a life between and behind them."""
+    """The session's turns, with a life between and behind them; half are numbered, with gaps."""
     *turns, _ = with_deltas(session.events, dice)
+    gaps = dice.random() < 0.5
     events = [opened(group_id="g", metadata={"a": 1})] if dice.random() < 0.5 else []
     for turn in turns:
-        numbered = dice.random() < 0.3
+        numbered = gaps and dice.random() < 0.3
         numbers = {"source": dice.choice(SOURCES), "seq": dice.randint(1, 4)} if numbered else {}
         events.append(turn | numbers | ({"reward": 0.5} if dice.random() < 0.2 else {}))
         while dice.random() < 0.5:
-            events.append(between(turns, len(events) + 1, dice))
+            events.append(between(turns, len(events) + 1, dice, gaps=gaps))
     events += dice.choice(([end()], [end(reward=1.0)], [expired(len(events))], []))
     for _ in range(dice.randint(0, 3)):
-        events.append(between(turns, len(events) + 1, dice))
+        events.append(between(turns, len(events) + 1, dice, gaps=gaps))
     return events + dice.choice(
         ([], [reward(0.25, "last")], [expired(len(events))], [end("error")])
     )

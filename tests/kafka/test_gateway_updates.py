@@ -30,7 +30,9 @@ def test_the_other_gateway_hears_of_every_update_through_the_log(
     settings: Settings, tmp_path: Path
 ) -> None:
     quick = dataclasses.replace(settings, metrics_port=0)
-    given = dataclasses.replace(settings, gateway_port=0, gateway_drain_timeout_s=10.0)
+    given = dataclasses.replace(
+        settings, gateway_port=0, gateway_drain_timeout_s=10.0, gateway_weight_version=0
+    )
     # It keeps its versions to itself: what is recorded was heard of through the log.
     engine = ScriptedEngine(LABELS, renderer().backend)
 
