@@ -12,8 +12,9 @@ from schemas.record import json_text
 from schemas.samples import SampleRevised
 from streams.core.effects import EVENT_ROW, NOTHING, Effects
 from streams.core.limits import DEFAULT_LIMITS, Limits
+from streams.core.record_budget import SAMPLE_ID
 from streams.core.rewards import RewardBook, share
-from streams.core.state import ClosedSession
+from streams.core.state import ClosedSession, Marker
 from streams.errors import BadEvent
 
 
@@ -40,18 +41,21 @@ def apply_late(
     return state, Effects(ignored=True)
 
 
+def read_back(state: ClosedSession, event: Reward, position: int) -> None:
+    """Fold in a late reward whose row was kept, without building what it led to."""
+    state.rewards.add(event)
+    _keep(state, event, position, state.rewards)
+
+
 def _reward(
     state: ClosedSession, event: Reward, position: int, limits: Limits
 ) -> tuple[ClosedSession, Effects]:
     marker = state.marker
+    again = position <= state.newest
     book = _book_before(state, position)
     if event.reward_id in book.seen:
         return state, Effects(ignored=True)
-    revised = [
-        (sample_id, turns)
-        for sample_id, turns in marker.samples
-        if event.turn_id is None or event.turn_id in turns
-    ]
+    revised = state.sizes.samples_of(event.turn_id)
     if not revised:
         detail = "the session is closed and no sample of it can be revised; replay its log with "
         detail += "the reward in time, or under a default reward"
@@ -61,32 +65,44 @@ def _reward(
         return state, Effects(ignored=True)
     if event.reward_invalid:
         raise BadEvent("invalid_field", "a late reward that is not a finite number")
-    again = any(at == position for at, _ in state.late)
-    if not again:
+    kept = again and any(at == position for at, _ in state.late)
+    if not kept:
         _check_budgets(state, event, len(revised), limits)
     book = book.copy()
     book.add(event)
-    value = share(book.value, len(marker.samples), marker.reward_share)
     revisions = tuple(
-        SampleRevised(
-            session_id=marker.session_id,
-            sample_id=sample_id,
-            revision=position,
-            reward=value,
-            session_reward=book.value,
-            reward_payload=book.payload,
-            turn_rewards=book.of(turns),
-        )
-        for sample_id, turns in revised
+        _revision(marker, *marker.samples[index], book, position) for index in revised
     )
+    if not kept:
+        _check_sizes(state, revisions, limits)
     if not again:
-        size = _checked_size(state, revisions, limits)
-        if position > state.newest:
-            state.revised_bytes += size
-    if position > state.newest:
-        state.late.append((position, event))
-        state.rewards = book
+        _keep(state, event, position, book)
     return state, Effects(row=EVENT_ROW, revisions=revisions)
+
+
+def _keep(state: ClosedSession, event: Reward, position: int, book: RewardBook) -> None:
+    """Remember a late reward that `book` has."""
+    if event.turn_id is not None and event.turn_id in book.of_turns:
+        state.sizes.add(event.turn_id)
+    revised = state.sizes.samples_of(event.turn_id)
+    plain = _revision(state.marker, SAMPLE_ID, [], book, position)
+    state.revised_bytes += state.sizes.of(revised, len(codec.to_msgpack(plain)))
+    state.late.append((position, event))
+    state.rewards = book
+
+
+def _revision(
+    marker: Marker, sample_id: str, turn_ids: list[str], book: RewardBook, position: int
+) -> SampleRevised:
+    return SampleRevised(
+        session_id=marker.session_id,
+        sample_id=sample_id,
+        revision=position,
+        reward=share(book.value, len(marker.samples), marker.reward_share),
+        session_reward=book.value,
+        reward_payload=book.payload,
+        turn_rewards=book.of(turn_ids),
+    )
 
 
 def _check_budgets(state: ClosedSession, event: Reward, revised: int, limits: Limits) -> None:
@@ -102,9 +118,9 @@ def _check_budgets(state: ClosedSession, event: Reward, revised: int, limits: Li
     _check_total(state, payload * revised, limits)
 
 
-def _checked_size(
+def _check_sizes(
     state: ClosedSession, revisions: tuple[SampleRevised, ...], limits: Limits
-) -> int:
+) -> None:
     total = 0
     for revision in revisions:
         size = len(codec.to_msgpack(revision))
@@ -113,7 +129,6 @@ def _checked_size(
             raise BadEvent("oversize", detail)
         total += size
         _check_total(state, total, limits)
-    return total
 
 
 def _check_total(state: ClosedSession, size: int, limits: Limits) -> None:

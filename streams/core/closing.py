@@ -21,6 +21,7 @@ from schemas.traces import Trace
 from streams.core.assembly import Planned, Samples, own_fields, sample_id
 from streams.core.limits import Limits
 from streams.core.linearize import Segment, leave_out, linearize
+from streams.core.record_budget import SAMPLE_ID
 from streams.core.rewards import share
 from streams.core.sample_size import SampleSizes, number_bytes
 from streams.core.state import Marker, OpenSession, Rules
@@ -31,7 +32,8 @@ _REASON_CHARS_MAX = 20_000
 _FAILURE_CHARS_MAX = 1_000
 _DIGEST_BYTES = 16
 _OVERSIZE_TOLD_MAX = 10
-_SAMPLE_ID_CHARS = 32
+_MARKER_FIELDS_BYTES = 4_096
+"""Of a marker without turns, rewards by id and payload."""
 _NO_IDS = np.empty(0, np.int32)
 _NO_LOGPROBS = np.empty(0, np.float32)
 
@@ -67,7 +69,7 @@ def close(
     gaps = session.numbering.missing(named)
     withheld = withheld_reason(session, status, gaps)
     segments, fates = linearize(session.tree, withheld, _prefix(session, gaps))
-    samples, refusals = _samples(session, segments, status)
+    samples, refusals = _samples(session, segments, status, rules.limits.record_bytes)
     ledger = [fate.row() for fate in fates]
     ledger += session.refused_turns.ledger(withheld)
     outcome = SessionClosed(
@@ -246,7 +248,7 @@ def _prefix(session: OpenSession, gaps: int) -> int | None:
 
 
 def _samples(
-    session: OpenSession, segments: Sequence[Segment], status: EndStatus
+    session: OpenSession, segments: Sequence[Segment], status: EndStatus, record_bytes: int
 ) -> tuple[Samples, list[BadEvent]]:
     """The samples that fit, by what each would take on the wire, and what is said of the others.
 
@@ -258,7 +260,7 @@ def _samples(
     like = Sample(
         **shared,
         reward=session.rewards.value,
-        sample_id="0" * _SAMPLE_ID_CHARS,
+        sample_id=SAMPLE_ID,
         index=0,
         count=0,
         prompt_len=0,
@@ -267,7 +269,7 @@ def _samples(
         logprobs=_NO_LOGPROBS,
     )
     sizes = SampleSizes(like, session.rewards.of_turns)
-    chosen, left_out = _chosen(session, segments, sizes)
+    chosen, left_out = _chosen(session, segments, sizes, _room_for_names(session, record_bytes))
     if not chosen:
         return Samples(), left_out
     shared["reward"] = share(session.rewards.value, len(chosen), session.policy.reward_share)
@@ -277,7 +279,7 @@ def _samples(
 
 
 def _chosen(
-    session: OpenSession, segments: Sequence[Segment], sizes: SampleSizes
+    session: OpenSession, segments: Sequence[Segment], sizes: SampleSizes, names_left: int
 ) -> tuple[list[Planned], list[BadEvent]]:
     limits, refusals = session.limits, _Oversize(session.session_id)
     chosen: list[Planned] = []
@@ -288,6 +290,12 @@ def _chosen(
             refusals.add(planned, f"is over the limit of {limits.sample_bytes}")
             leave_out(segment)
             continue
+        repeated = _repeated_name_bytes(segment, sizes)
+        if repeated > names_left:
+            refusals.add(planned, "goes on from more turns than the marker has room to name again")
+            leave_out(segment)
+            continue
+        names_left -= repeated
         spent += planned.encoded_bytes
         if spent > limits.sample_bytes_total:
             refusals.add(planned, f"is over what is left of {limits.sample_bytes_total} in all")
@@ -299,6 +307,17 @@ def _chosen(
     # Its number among all is what it was measured with; it may take more bytes than its own.
     spare = number_bytes(len(segments)) - number_bytes(len(chosen))
     return [replace(p, encoded_bytes=p.encoded_bytes - spare) for p in chosen], refusals.told()
+
+
+def _room_for_names(session: OpenSession, record_bytes: int) -> int:
+    """What the marker has left: it names turns again in each sample that goes on from them."""
+    payload = len(bytes(session.rewards.payload))
+    return record_bytes - session.records.marker - payload - _MARKER_FIELDS_BYTES
+
+
+def _repeated_name_bytes(segment: Segment, sizes: SampleSizes) -> int:
+    above = segment.owned[0].turn.goes_on_from
+    return sizes.sums(above).name_bytes if above is not None else 0
 
 
 def _planned(

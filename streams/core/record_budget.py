@@ -18,10 +18,11 @@ import msgspec
 from schemas.samples import LedgerRow
 from streams.errors import BadEvent
 
+SAMPLE_ID = "0" * 32
+"""As long as every one."""
 _COUNT = 2**32 - 1
 """More tokens than one event can hold."""
 _FLOAT_CHARS = 25
-_SAMPLE_ID = "0" * 32
 _ROW_BYTES = len(
     msgpack.packb(
         msgspec.to_builtins(
@@ -35,8 +36,8 @@ _ROW_BYTES = len(
         )
     )
 )
-_SAMPLE_ID_BYTES = len(msgpack.packb(_SAMPLE_ID))
-_MARKER_SAMPLE_BYTES = len(msgspec.json.encode([_SAMPLE_ID, []])) + 1
+_SAMPLE_ID_BYTES = len(msgpack.packb(SAMPLE_ID))
+_MARKER_SAMPLE_BYTES = len(msgspec.json.encode([SAMPLE_ID, []])) + 1
 
 
 class RecordBytes(NamedTuple):

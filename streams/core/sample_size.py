@@ -20,6 +20,7 @@ from schemas import codec
 from schemas.events import Channel
 from schemas.record import Octets
 from schemas.samples import ChannelBlob, Sample, TurnSpan
+from streams.core.record_budget import id_bytes
 from streams.core.recorded import RecordedTurn
 
 _ID_BYTES = 4
@@ -41,6 +42,8 @@ class Sums(NamedTuple):
 
     turns: int = 0
     span_bytes: int = 0
+    name_bytes: int = 0
+    """Of the turns' ids, where a marker names the sample's turns."""
     rewarded: int = 0
     reward_bytes: int = 0
     sampled: int = 0
@@ -91,7 +94,7 @@ class SampleSizes:
         size += _list_header(sums.turns) + sums.span_bytes
         if sums.rewarded:
             fields += 1
-            size += len(b"\xacturn_rewards") + _map_header(sums.rewarded) + sums.reward_bytes
+            size += turn_rewards_bytes(sums.rewarded) + sums.reward_bytes
         kinds = {name: kind for name, kind in sums.channels.items() if kind and channels}
         if kinds:
             fields += 1
@@ -108,12 +111,13 @@ class SampleSizes:
         sums = sums._replace(
             turns=sums.turns + 1,
             span_bytes=sums.span_bytes + _span_bytes(turn, end),
+            name_bytes=sums.name_bytes + id_bytes(turn_id),
             sampled=sums.sampled + (turn.end > turn.prompt_len),
         )
         if rewarded:
             sums = sums._replace(
                 rewarded=sums.rewarded + 1,
-                reward_bytes=sums.reward_bytes + text_bytes(turn_id) + _FLOAT_BYTES,
+                reward_bytes=sums.reward_bytes + turn_reward_bytes(turn_id),
             )
         return _with_channels(sums, turn, end) if turn.event.channels else sums
 
@@ -135,6 +139,16 @@ def span(turn: RecordedTurn, end: int) -> TurnSpan:
         continued_at=turn.event.continued_at,
         cache_flushed=turn.event.cache_flushed,
     )
+
+
+def turn_rewards_bytes(turns: int) -> int:
+    """Of the field with the rewards of so many turns, without these."""
+    return len(b"\xacturn_rewards") + _map_header(turns)
+
+
+def turn_reward_bytes(turn_id: str) -> int:
+    """Of one of them."""
+    return text_bytes(turn_id) + _FLOAT_BYTES
 
 
 def text_bytes(text: str) -> int:

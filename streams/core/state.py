@@ -5,6 +5,7 @@ it, so a 10,000-turn tree is never copied. It can be rebuilt at any time from th
 were kept for it. A closed session is small and frozen.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -18,6 +19,7 @@ from streams.core.policy import PROFILES, Policy
 from streams.core.record_budget import NO_BYTES, RecordBytes
 from streams.core.refused_turns import RefusedTurns
 from streams.core.rewards import RewardBook
+from streams.core.sample_size import turn_reward_bytes, turn_rewards_bytes
 from streams.core.tree import Tree
 
 
@@ -102,6 +104,51 @@ class Marker(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """In place of turn ids that no record holds: hex blake2b-16 over their MessagePack list."""
 
 
+class RevisionSizes:
+    """How many bytes revisions take on the wire, known without building them.
+
+    A late reward of a session with many samples revises each; a worker that reads the session's
+    late rewards back needs only what they took.
+    """
+
+    __slots__ = ("_reward_bytes", "_rewarded", "_samples_of", "_turns")
+
+    def __init__(self, marker: Marker) -> None:
+        """As the marker's own rewards have it."""
+        self._samples_of: dict[str, list[int]] = {}
+        for index, (_, turn_ids) in enumerate(marker.samples):
+            for turn_id in turn_ids:
+                self._samples_of.setdefault(turn_id, []).append(index)
+        self._rewarded = [0] * len(marker.samples)
+        self._reward_bytes = [0] * len(marker.samples)
+        self._turns: set[str] = set()
+        for turn_id in marker.rewards.of_turns:
+            self.add(turn_id)
+
+    def samples_of(self, turn_id: str | None) -> Sequence[int]:
+        """The samples that a reward of this turn revises, or of the session."""
+        if turn_id is None:
+            return range(len(self._rewarded))
+        return self._samples_of.get(turn_id, ())
+
+    def add(self, turn_id: str) -> None:
+        """The turn has a reward."""
+        if turn_id in self._turns:
+            return
+        self._turns.add(turn_id)
+        for index in self._samples_of.get(turn_id, ()):
+            self._rewarded[index] += 1
+            self._reward_bytes[index] += turn_reward_bytes(turn_id)
+
+    def of(self, indices: Sequence[int], plain_bytes: int) -> int:
+        """Revisions of these samples, of which each takes so much without rewards of turns."""
+        total = plain_bytes * len(indices)
+        for index in indices:
+            if rewarded := self._rewarded[index]:
+                total += turn_rewards_bytes(rewarded) + self._reward_bytes[index]
+        return total
+
+
 @dataclass(slots=True, eq=False, kw_only=True)
 class ClosedSession:
     """A marker and the rewards that came after it; used up by `apply` like an open session."""
@@ -114,6 +161,7 @@ class ClosedSession:
     """The marker's book with every late reward folded in."""
     revised_bytes: int = 0
     """Of the revisions that the late rewards led to."""
+    sizes: RevisionSizes
 
     @classmethod
     def of(cls, marker: Marker) -> "ClosedSession":
@@ -123,6 +171,7 @@ class ClosedSession:
             marker=marker,
             turn_ids=frozenset([*marker.other_turns, *in_samples]),
             rewards=marker.rewards.copy(),
+            sizes=RevisionSizes(marker),
         )
 
     @property

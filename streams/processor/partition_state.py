@@ -20,6 +20,7 @@ from collections.abc import Iterator
 from schemas import codec
 from schemas.bad_record import BadRecord
 from schemas.events import Event, Purge, Reward
+from streams.core.after_close import read_back
 from streams.core.effects import NOTHING, Effects
 from streams.core.rewards import RewardBook
 from streams.core.session import Row as CoreRow
@@ -27,6 +28,7 @@ from streams.core.session import apply, fail, refuse, restore
 from streams.core.state import ClosedSession, Marker, OpenSession, Rules, State
 from streams.processor.earliest import Earliest
 from streams.processor.rows import (
+    OFFSET_END,
     FloorKey,
     KeptMarker,
     Key,
@@ -41,6 +43,10 @@ from streams.processor.rows import (
     write_marker,
 )
 
+_LATE_BYTES_MAX = 16_000_000
+"""Of markers and late rewards that are held as they are read, which takes ten times as much."""
+_LATE_ROW_BYTES = 200
+
 
 class PartitionState:
     """Rows, markers and live sessions of one partition."""
@@ -54,8 +60,10 @@ class PartitionState:
         self.floors: dict[int, int] = {}
         self.floor = 0
         self._live: dict[str, State] = {}
-        self._late: str | None = None
-        """The one closed session that stays in `_live`: late rewards often come together."""
+        self._late: dict[str, int] = {}
+        """Closed sessions that stay in `_live`, the last used last, and the bytes of each: late
+        rewards often come together."""
+        self._late_bytes = 0
         self._newest: dict[str, int] = {}
         """The newest row of each session; an event below it comes again."""
         self._first: dict[str, int] = {}
@@ -71,26 +79,33 @@ class PartitionState:
         self.nearer_deadlines: set[str] = set()
         """Sessions that began, or were sealed, since the sweep last looked."""
 
-    def load(self, key: bytes, value: bytes | None, written_ms: int = 0) -> None:
+    def load(
+        self, key: bytes, value: bytes | None, written_ms: int = 0, log_end: int = OFFSET_END
+    ) -> None:
         """Take over one entry of the changelog, or its removal.
 
         Raises:
-            ValueError: key or value were not written by a processor; nothing was taken over.
+            ValueError: key or value were not written by a processor, or speak of an event that the
+                log, which ends at `log_end`, does not have; nothing was taken over.
         """
         match read_key(key):
             case RowKey(offset, session_id):
                 if value is None:
                     self.forget_row(session_id, offset)
                 else:
+                    _check_offset(offset, log_end)
                     self.keep(session_id, offset, read_row(value))
                     self._live.pop(session_id, None)
             case MarkerKey(session_id):
                 if value is None:
                     self.forget_marker(session_id)
                 else:
-                    self._close(session_id, kept_marker(session_id, value, written_ms))
+                    kept = kept_marker(session_id, value, written_ms)
+                    _check_offset(kept.closed_at, log_end)
+                    self._close(session_id, kept)
             case FloorKey(offset):
                 if value is not None:
+                    _check_offset(offset, log_end)
                     self.raise_floor(offset, read_floor(value, offset))
                 else:
                     self.floors.pop(offset, None)
@@ -175,6 +190,7 @@ class PartitionState:
     def forget_marker(self, session_id: str) -> None:
         """A closed session is no longer remembered; rows it has left are of one begun anew."""
         self.markers.pop(session_id, None)
+        self._forget_late(session_id)
         self._live.pop(session_id, None)
         if self.is_open(session_id):
             self._open_rows.add(self._first[session_id], session_id)
@@ -313,10 +329,21 @@ class PartitionState:
         if state is None:
             return
         if session_id in self.markers:
-            if self._late is not None and self._late != session_id:
-                self._live.pop(self._late, None)
-            self._late = session_id
+            self._remember_late(session_id)
         self._live[session_id] = state
+
+    def _remember_late(self, session_id: str) -> None:
+        rows = self.rows.get(session_id, {})
+        self._forget_late(session_id)
+        self._late[session_id] = len(self.markers[session_id].value) + _LATE_ROW_BYTES * len(rows)
+        self._late_bytes += self._late[session_id]
+        while self._late_bytes > _LATE_BYTES_MAX and len(self._late) > 1:
+            oldest = next(iter(self._late))
+            self._forget_late(oldest)
+            self._live.pop(oldest, None)
+
+    def _forget_late(self, session_id: str) -> None:
+        self._late_bytes -= self._late.pop(session_id, 0)
 
     def _judge(
         self, state: State, event: Event | BadRecord, offset: int, logged_ms: int
@@ -332,13 +359,13 @@ class PartitionState:
         if session_id not in self.markers:
             return restore(self._core_rows(session_id, kept), self.rules)
         marker = self.marker(session_id)
-        state: State = ClosedSession.of(marker)
+        state = ClosedSession.of(marker)
         for offset, row in kept:
             if offset > marker.closed_at and row.value is not None:
                 event = self._event_of(row.value, session_id, offset)
                 # Only late rewards are kept beside a marker.
                 if isinstance(event, Reward):
-                    state, _ = apply(state, event, offset, self.rules)
+                    read_back(state, event, offset)
         return state
 
     def _core_rows(self, session_id: str, kept: list[tuple[int, Row]]) -> Iterator[CoreRow]:
@@ -370,3 +397,8 @@ class PartitionState:
                 f"be read and is left out: {why:.200}\n"
             )
         self._counts["unreadable_rows"] += 1
+
+
+def _check_offset(offset: int, log_end: int) -> None:
+    if offset >= log_end:
+        raise ValueError(f"offset {offset} of a log that ends at {log_end}")

@@ -57,6 +57,8 @@ async def recover(
         worker.drop(partition)
         worker.state(partition)
     starts = await log.start_positions(settings.changelog_topic)
+    # An entry of an event behind it, e.g. a floor, would silence all that is to come.
+    log_ends = await log.end_positions(settings.turns_topic)
     left = {p for p in stale if ends[p] > starts[p]}
     if left:
         reader = await log.read(settings.changelog_topic, {p: starts[p] for p in left})
@@ -66,8 +68,9 @@ async def recover(
                 batch = await reader.next_batch(_BATCH_WAIT_S, _ENTRIES_MAX)
                 for entry in batch:
                     state = worker.state(entry.position.partition)
+                    log_end = log_ends[entry.position.partition]
                     try:
-                        state.load(entry.key or b"", entry.value, entry.timestamp_ms)
+                        state.load(entry.key or b"", entry.value, entry.timestamp_ms, log_end)
                     except ValueError as error:
                         example = example or f"{entry.position}: {error}"
                         foreign += 1

@@ -17,7 +17,7 @@ from streams.core.refused_turns import RefusedTurn
 from streams.core.state import Marker
 
 _OFFSET_BYTES = 8
-_OFFSET_END = 1 << 63
+OFFSET_END = 1 << 63
 """Logs count in signed integers; no processor writes a higher offset."""
 TIME_BYTES = 8
 """In front of a value, where a table keeps no times by itself: when it was written."""
@@ -101,7 +101,7 @@ def read_key(data: bytes) -> Key:
 
 def _offset(data: bytes) -> int:
     offset = int.from_bytes(data)
-    if offset >= _OFFSET_END:
+    if offset >= OFFSET_END:
         raise ValueError(f"not an offset: {offset}")
     return offset
 

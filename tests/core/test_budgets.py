@@ -8,6 +8,7 @@ import pytest
 
 from schemas import codec
 from schemas.events import Event, Reward
+from streams.core.after_close import read_back
 from streams.core.closing import close_with_totals
 from streams.core.effects import Effects
 from streams.core.limits import DEFAULT_LIMITS, Limits
@@ -241,6 +242,40 @@ def test_any_number_of_rewards_closes_within_the_record(kind: str) -> None:
     assert max(sizes(effects)) <= RECORD_BYTES
 
 
+def repeated(turns: int, branches: int, kind: str) -> list[Json]:
+    """A conversation, and branches that each go on from all of it: each sample names it again."""
+    names = [f"{kind}{number:03x}" for number in range(turns + branches)]
+    events: list[Json] = [turn("<0>", "ok", turn_id=names[0])]
+    kept = len(events[0]["prompt_ids"]) + len(events[0]["output_ids"])
+    for number in range(1, turns + branches):
+        above = min(number, turns)
+        delta = {
+            "base_turn_id": names[above - 1],
+            "kept_messages": 2 * above,
+            "kept_ids": kept + 4 * (above - 1),
+            "prompt_messages": [{"role": "user", "content": str(number)}],
+            "prompt_ids": [number],
+        }
+        events.append(turn(f"<{number}>", "ok", turn_id=names[number]) | delta)
+    return events
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_samples_are_sent_until_the_marker_has_no_room_to_name_their_turns(kind: str) -> None:
+    payload = {"score": 1.0, "why": "x" * 5_900}
+    events = [opened(policy="lossless"), *repeated(20, 120, KINDS[kind]), end(reward=payload)]
+    effects = closing(events, record_rules())
+    outcome = effects.outcome
+    assert outcome is not None
+    assert (outcome.withheld, outcome.end_status) == (None, "completed")
+    assert max(sizes(effects)) <= RECORD_BYTES
+    assert 0 < len(effects.samples) < 120
+    assert effects.samples[0].count == len(effects.samples)
+    # A sampled token of each branch that is sent, and of the turns that they share.
+    assert outcome.trained == 3 * (20 + len(effects.samples))
+    assert {refusal.code for refusal in effects.refusals} == {"oversize"}
+
+
 def test_a_record_that_has_no_room_for_the_outcome_closes_with_totals() -> None:
     """Names alone are more than this log takes; the turns fit their share."""
     many = [small(number) for number in range(40)]
@@ -335,6 +370,37 @@ def test_late_rewards_over_a_budget_are_dead_letters_and_leave_the_marker(
     assert codes == ["oversize"] * (4 - taken)
     again = [late(partition, 4 + n, reward=payload) for n in range(4)]
     assert [effects.revisions for effects in again] == [e.revisions for e in revisions]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_late_rewards_are_read_back_as_they_were_counted(kind: str) -> None:
+    names = [f"{KINDS[kind]}{number:03x}" for number in range(24)]
+    partition = Partition(rules=Rules())
+    events = [opened(policy="lossless"), *repeated(4, 20, KINDS[kind])]
+    events += [reward(0.5, turn_id=names[0]), end(reward=1.0)]
+    for position, given in enumerate(events, 1):
+        marker = partition.feed(record_of(given), position).marker
+    assert marker is not None
+    sent, rebuilt = 0, ClosedSession.of(marker)
+    given_late: list[Json] = [
+        {},
+        *({"turn_id": name, "reward": 1 / 3} for name in (*names[:3], names[0], *names[4:])),
+        {"reward": {"score": 0.1, "why": EMOJI}, "reward_id": "a"},
+        {"reward": {"score": 0.1, "why": "again"}, "reward_id": "a"},
+        {"origin": "judged"},
+        {"turn_id": names[1], "origin": "judged"},
+    ]
+    for position, fields in enumerate(given_late, len(events) + 1):
+        effects = late(partition, position, **fields)
+        sent += sum(len(codec.to_msgpack(revision)) for revision in effects.revisions)
+        if effects.row is not None:
+            kept = record_of(event("reward", **{"reward": 0.5} | fields))
+            assert isinstance(kept, Reward)
+            read_back(rebuilt, kept, position)
+    state = partition.sessions["s"]
+    assert isinstance(state, ClosedSession)
+    assert (rebuilt.late, rebuilt.rewards) == (state.late, state.rewards)
+    assert rebuilt.revised_bytes == state.revised_bytes == sent
 
 
 def test_a_revision_over_the_record_is_a_dead_letter() -> None:

@@ -1,6 +1,7 @@
 """What a partition's table holds after writes that came too late, or from elsewhere."""
 
 import json
+import time
 from collections import Counter
 
 import msgpack
@@ -8,7 +9,8 @@ import pytest
 
 from schemas import codec
 from streams.core.refused_turns import RefusedTurn
-from streams.core.state import OpenSession, Rules
+from streams.core.state import ClosedSession, OpenSession, Rules
+from streams.processor import partition_state
 from streams.processor.partition_state import PartitionState
 from streams.processor.rows import (
     FloorKey,
@@ -130,6 +132,65 @@ def test_a_marker_that_cannot_be_read_whole_still_closes_its_session() -> None:
     state.load(write_key(key), json.dumps(whole | {"samples": "none"}).encode())
     assert late_reward(state) == ["late_reward"]
     assert counts["unreadable_rows"] == 1
+
+
+def test_late_rewards_of_two_sessions_in_turn_cost_what_those_of_one_do() -> None:
+    state = PartitionState(Rules())
+    sessions = ("s", "u")
+    for session_id in sessions:
+        close(state, session_id, 0)
+    began_s = time.process_time()
+    for number in range(2_000):
+        session_id, offset = sessions[number % 2], number + 2
+        reward = wire(type="reward", session_id=session_id, reward=0.5, reward_id=f"{number:0>200}")
+        effects = state.apply(codec.from_msgpack(reward), offset, 0)  # type: ignore[arg-type]
+        assert len(effects.revisions) == 1
+        state.keep(session_id, offset, Row(0, reward))
+    # Each read its session's rewards again, and built all they had led to: a minute and a half.
+    assert time.process_time() - began_s < 5
+
+
+def test_closed_sessions_that_are_held_for_late_rewards_are_bounded_and_read_back_equal(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(partition_state, "_LATE_BYTES_MAX", 1)
+    state = closed_state(Counter())
+    assert late_reward(state) == []
+    live = state.live("s")
+    assert isinstance(live, ClosedSession)
+    reward = wire(type="reward", session_id="s", reward=0.5)
+    state.keep("s", 9, Row(0, reward))
+    close(state, "u", 10)
+    state.live("u")
+    again = state.live("s")
+    assert isinstance(again, ClosedSession)
+    assert again is not live
+    assert (again.rewards, again.revised_bytes) == (live.rewards, live.revised_bytes)
+    assert again.late == live.late
+
+
+def close(state: PartitionState, session_id: str, offset: int) -> None:
+    turn = wire(**TURN | {"session_id": session_id})
+    ended = wire(type="session_ended", session_id=session_id, end_status="completed", reward=1.0)
+    state.apply(codec.from_msgpack(turn), offset, 0)  # type: ignore[arg-type]
+    effects = state.apply(codec.from_msgpack(ended), offset + 1, 0)  # type: ignore[arg-type]
+    assert effects.marker is not None
+    state.close(effects.marker, 0)
+
+
+def test_what_names_an_offset_behind_the_logs_end_was_written_by_no_processor() -> None:
+    state = PartitionState(Rules())
+    marker = b'{"session_id":"s","first":0,"closed_at":7}'
+    for key, value in [
+        (RowKey(7, "s"), write_row(Row(0, None, "oversize"))),
+        (MarkerKey("s"), marker),
+        (FloorKey(7), (7).to_bytes(8)),
+    ]:
+        with pytest.raises(ValueError, match="7"):
+            state.load(write_key(key), value, 0, log_end=7)  # type: ignore[arg-type]
+    assert (state.rows, state.markers, state.floor) == ({}, {}, 0)
+    state.load(write_key(FloorKey(7)), (7).to_bytes(8), 0, log_end=8)
+    assert state.floor == 7
 
 
 def test_a_turn_over_a_budget_is_the_same_after_a_restart() -> None:
