@@ -8,9 +8,9 @@ position, so a replayed reward gives the same revision again, byte for byte.
 
 from schemas import codec
 from schemas.events import Event, Reward, Turn
-from schemas.record import json_text
 from schemas.samples import SampleRevised
 from streams.core.effects import EVENT_ROW, NOTHING, Effects
+from streams.core.event_bytes import payload_bytes
 from streams.core.limits import DEFAULT_LIMITS, Limits
 from streams.core.record_budget import SAMPLE_ID
 from streams.core.rewards import RewardBook, share
@@ -111,7 +111,7 @@ def _check_budgets(state: ClosedSession, event: Reward, revised: int, limits: Li
         detail = f"the session has {len(state.late)} late rewards, its budget is "
         detail += f"{limits.late_rewards}"
         raise BadEvent("oversize", detail)
-    payload = len(bytes(json_text(event.reward))) if isinstance(event.reward, dict) else 0
+    payload = payload_bytes(event.reward)
     if payload > limits.metadata_bytes:
         detail = f"the reward's payload is over the limit of {limits.metadata_bytes} bytes"
         raise BadEvent("oversize", detail)

@@ -286,13 +286,13 @@ def _chosen(
     spent = 0
     for number, segment in enumerate(segments):
         planned = _planned(session, segment, sizes, len(chosen), len(segments))
+        repeated, why = _repeated_name_bytes(segment, sizes), None
         if planned.encoded_bytes > limits.sample_bytes:
-            refusals.add(planned, f"is over the limit of {limits.sample_bytes}")
-            leave_out(segment)
-            continue
-        repeated = _repeated_name_bytes(segment, sizes)
-        if repeated > names_left:
-            refusals.add(planned, "goes on from more turns than the marker has room to name again")
+            why = f"is over the limit of {limits.sample_bytes}"
+        elif repeated > names_left:
+            why = "goes on from more turns than the marker has room to name again"
+        if why is not None:
+            refusals.add(planned, why)
             leave_out(segment)
             continue
         names_left -= repeated

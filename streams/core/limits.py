@@ -33,6 +33,8 @@ class Limits:
     """Rewards after the close, each of which revises samples."""
     events: int = 250_000
     """Events of any kind that leave a row. Only what closes the session is taken after them."""
+    event_bytes: int = 1_073_741_824
+    """Of turns and rewards as they are kept, each with all that it repeats, until the close."""
     metadata_bytes: int = 1_000_000
     record_bytes: int = 7_500_000
     """Of an outcome, of a marker, of a revision, each encoded: what a message of 8 MiB holds."""

@@ -29,7 +29,7 @@ from schemas.events import (
     Turn,
     TurnUndelivered,
 )
-from schemas.record import IDENTITY_FIELDS, json_text
+from schemas.record import IDENTITY_FIELDS
 from streams.core.after_close import apply_late
 from streams.core.closing import close, close_after_failure
 from streams.core.effects import (
@@ -42,6 +42,7 @@ from streams.core.effects import (
     closed_with,
     with_totals,
 )
+from streams.core.event_bytes import payload_bytes, reward_bytes, turn_bytes
 from streams.core.limits import Limits, limits_from
 from streams.core.policy import Policy, policy_from
 from streams.core.record_budget import (
@@ -91,15 +92,15 @@ def apply(
     except BadEvent as error:
         error.session_id = getattr(event, "session_id", None)
         error.turn_id = getattr(event, "turn_id", None)
-        if state is None:
-            return None, Effects(refusals=(error,))
         refused = None
         if isinstance(event, Turn) and error.code == "oversize":
             refused = RefusedTurn.of(event)
-        count(state, error.code, position, refused)
-        return state, Effects(row=error.code, refused_turn=refused, refusals=(error,))
+        if session is None or (state is None and refused is None):
+            return None, Effects(refusals=(error,))
+        count(session, error.code, position, refused)
+        return session, Effects(row=error.code, refused_turn=refused, refusals=(error,))
     except Exception as error:  # a defect of ours must cost this session, never the worker
-        session = session or _empty(event, position, rules)
+        session = session or _empty(getattr(event, "session_id", ""), position, rules)
         effects = _failure(session, position, error, rules, getattr(event, "turn_id", None))
     if effects.marker is not None:
         return ClosedSession.of(effects.marker), effects
@@ -110,10 +111,12 @@ def apply(
     return session, effects
 
 
-def restore(rows: Iterable[Row], rules: Rules) -> State:
+def restore(rows: Iterable[Row], rules: Rules, session_id: str) -> State:
     """An open session from the rows kept for it, in order."""
     state: State = None
     for row in rows:
+        if state is None and row.refused_turn is not None:
+            state = _empty(session_id, row.position, rules)
         if row.event is not None:
             state, _ = apply(state, _as_kept(row.event), row.position, rules)
         elif isinstance(state, OpenSession) and row.code is not None:
@@ -183,16 +186,16 @@ def _begin(event: Event, position: int, rules: Rules) -> OpenSession:
         detail = "nothing is known of this session; it starts with session_opened, a turn with its "
         detail += "whole prompt, or session_ended"
         raise BadEvent("unknown_session", detail)
-    session = _empty(event, position, rules)
+    session = _empty(getattr(event, "session_id", ""), position, rules)
     if isinstance(event, SessionOpened) and event.policy is not None and not rules.forced_policy:
         session.policy = session.tree.policy = _policy(event.policy, rules)
     return session
 
 
-def _empty(event: Event, position: int, rules: Rules) -> OpenSession:
+def _empty(session_id: str, position: int, rules: Rules) -> OpenSession:
     policy = rules.adjusted(rules.forced_policy or rules.default_policy)
     return OpenSession(
-        session_id=getattr(event, "session_id", ""),
+        session_id=session_id,
         policy=policy,
         limits=rules.limits,
         tree=Tree(policy, rules.limits),
@@ -220,6 +223,7 @@ def _turn(session: OpenSession, event: Turn, position: int, _: Rules) -> Effects
         raise BadEvent("late_turn", "the session has ended; the turn cannot train")
     identity = _merged_identity(session, event)
     _check_payload(event.reward, session.limits)
+    kept_bytes = _with_event(session, turn_bytes(event))
     session.refused_turns.check_base(event, base_known=event.base_turn_id in session.tree.turns)
     records = session.records.plus(of_turn(event.turn_id))
     check_turn(records, session.limits.record_bytes)
@@ -228,6 +232,7 @@ def _turn(session: OpenSession, event: Turn, position: int, _: Rules) -> Effects
         records = _with_reward(session, reward, records)
     recorded = session.tree.add(event)
     session.identity, session.records = identity, records
+    session.event_bytes = kept_bytes
     session.numbering.add(event.source, event.seq)
     recorded.undelivered = recorded.undelivered or event.turn_id in session.undelivered
     if reward is not None:
@@ -239,7 +244,9 @@ def _reward(session: OpenSession, event: Reward, position: int, rules: Rules) ->
     if event.reward_id in session.rewards.seen:
         return _counted(session, DUPLICATE, position)
     _check_payload(event.reward, session.limits)
+    kept_bytes = _with_event(session, reward_bytes(event.reward))
     session.records = _with_reward(session, event, session.records)
+    session.event_bytes = kept_bytes
     session.rewards.add(event)
     if session.ended is not None and event.turn_id is None and event.final:
         return _closed(session, position, rules)
@@ -388,6 +395,15 @@ def _with_reward(session: OpenSession, reward: Reward, records: RecordBytes) -> 
     return records
 
 
+def _with_event(session: OpenSession, size: int) -> int:
+    """What the rows take with one more event; `oversize` if that is over the budget."""
+    total, most = session.event_bytes + size, session.limits.event_bytes
+    if total > most:
+        detail = f"the session's events would take {total} bytes, its budget is {most}"
+        raise BadEvent("oversize", detail)
+    return total
+
+
 def _counted(session: OpenSession, code: str, position: int) -> Effects:
     count(session, code, position)
     return Effects(row=code, ignored=True)
@@ -433,7 +449,7 @@ def _policy(asked: str | dict[str, Any], rules: Rules) -> Policy:
 
 
 def _check_payload(reward: object, limits: Limits) -> None:
-    if isinstance(reward, dict) and len(bytes(json_text(reward))) > limits.metadata_bytes:
+    if payload_bytes(reward) > limits.metadata_bytes:
         detail = f"the reward's payload is over the limit of {limits.metadata_bytes} bytes"
         raise BadEvent("oversize", detail)
 

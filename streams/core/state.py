@@ -72,6 +72,8 @@ class OpenSession:
     """Turns over a budget."""
     records: RecordBytes = NO_BYTES
     """What its outcome and marker take at most."""
+    event_bytes: int = 0
+    """Of the turns and rewards that are kept whole."""
     rows: int = 0
     """Events that left one."""
     duplicates: int = 0

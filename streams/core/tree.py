@@ -17,7 +17,6 @@ the tree as it was. Nothing recurses.
 
 from collections import deque
 from dataclasses import dataclass, field
-from operator import attrgetter
 from typing import Any
 
 import msgspec
@@ -33,21 +32,13 @@ from streams.core.delta import (
     shared_length,
     stored_together,
 )
+from streams.core.event_bytes import own_bytes
 from streams.core.limits import Limits
 from streams.core.messages import Message, read_message
 from streams.core.policy import Policy
 from streams.core.recorded import Node, RecordedTurn, without_prompt
 from streams.core.routing import Place, route
 from streams.errors import BadEvent
-
-_RUN_BYTES = 128
-"""In memory: a tuple and its numbers."""
-_CHAR_BYTES = 4
-"""In memory, of a text that is not ASCII."""
-_texts_of = attrgetter(
-    *("raw_prompt", "finish_reason", "agent_id", "model", "weight_label", "tools_digest"),
-    "fingerprint",
-)
 
 
 @dataclass(slots=True, eq=False)
@@ -299,19 +290,7 @@ def _classify(turn: Turn, above: RecordedTurn | None, shared: int, policy: Polic
 
 
 def _stored_bytes(turn: Turn, place: Place, response: Message | None) -> int:
-    size = len(response.text) if response is not None else 0
+    size = own_bytes(turn) + (len(response.text) if response is not None else 0)
     for message in place.rest:
         size += len(message.text)
-    if turn.logprobs is not None:
-        size += turn.logprobs.nbytes
-    for text in _texts_of(turn):
-        if text is not None:
-            size += len(text) if text.isascii() else _CHAR_BYTES * len(text)
-    if turn.tools:
-        size += len(bytes(turn.tools))
-    size += _RUN_BYTES * (len(turn.untrained_runs or ()) + len(turn.weight_versions or ()))
-    for _, _, reason in turn.untrained_runs or ():
-        size += _CHAR_BYTES * len(reason)
-    for channel in (turn.channels or {}).values():
-        size += len(channel.data or b"")
     return size

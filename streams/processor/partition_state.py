@@ -357,7 +357,7 @@ class PartitionState:
         if below is not None:
             kept = [(offset, row) for offset, row in kept if offset < below]
         if session_id not in self.markers:
-            return restore(self._core_rows(session_id, kept), self.rules)
+            return restore(self._core_rows(session_id, kept), self.rules, session_id)
         marker = self.marker(session_id)
         state = ClosedSession.of(marker)
         for offset, row in kept:

@@ -239,7 +239,7 @@ def restarted(old: Partition, rows: dict[str, list[Row]]) -> Partition:
             fresh.sessions[session_id] = state
             continue
         stored = [row._replace(event=reread(row.event)) for row in rows[session_id]]
-        rebuilt = restore(stored, old.rules)
+        rebuilt = restore(stored, old.rules, session_id)
         assert isinstance(rebuilt, OpenSession), f"{session_id} is open and has rows"
         fresh.sessions[session_id] = rebuilt
     return fresh

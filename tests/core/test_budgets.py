@@ -130,7 +130,7 @@ def test_of_a_withheld_session_refused_tokens_have_the_sessions_reason() -> None
 
 def test_a_row_of_before_that_has_only_its_code_is_counted() -> None:
     rows = [Row(n, record_of(given)) for n, given in enumerate([opened(), T1], 1)]
-    state = restore([*rows, Row(3, None, "oversize")], Rules())
+    state = restore([*rows, Row(3, None, "oversize")], Rules(), "s")
     assert isinstance(state, OpenSession)
     assert (state.refused, len(state.refused_turns), state.newest) == (1, 0, 3)
 
@@ -159,6 +159,15 @@ OVER: dict[str, tuple[dict[str, int], list[Json]]] = {
     "rewards of turns": ({"rewards": 1}, [T1, *(reward(0.5, turn_id=t) for t in "ab")]),
     "turns with rewards": ({"rewards": 1}, [T1 | {"reward": 1}, T2 | {"reward": 1}]),
     "events": ({"events": 2}, [T1, T2]),
+    "turns as they are kept": ({"event_bytes": 650}, [T1, T2]),
+    "prompts as they are kept": (
+        {"event_bytes": 9_000},
+        [small(n, prompt_messages=[{"role": "user", "content": "x" * 4_500}]) for n in (1, 2)],
+    ),
+    "payloads": (
+        {"event_bytes": 1_200},
+        [T1, reward({"score": 1, "why": "x" * 300}), reward({"score": 0, "why": "y" * 300})],
+    ),
     "turns in a record": ({"record_bytes": 380}, [small(1), small(2)]),
     "rewards in a record": ({"record_bytes": 400}, [T1, reward(1, CONTROL[:60])]),
 }
@@ -194,12 +203,41 @@ def test_a_part_does_not_count_as_a_turn() -> None:
     assert not any("oversize" in line for line in every_way(events).lines)
 
 
-def test_texts_of_a_turn_count_by_what_they_take() -> None:
-    reason = {"untrained_runs": [[0, 1, EMOJI]]}
-    budgets = {"bytes": 1_000}
-    run = every_way([opened(budgets=budgets), T1, T2 | reason, T3, end(reward=1.0)])
+BLOB = {"dtype": "int8", "shape": [5]}
+TEXTS: dict[str, Json] = {
+    "reason": {"untrained_runs": [[0, 1, EMOJI]]},
+    "constraint": {"sampling": {"constraint": EMOJI}},
+    "payload": {"reward": {"score": 1.0, "why": EMOJI}},
+    "blob": {"channels": {"a": BLOB | {"blob": EMOJI}}},
+    "digest of a blob": {"channels": {"a": BLOB | {"blob": "b", "digest": "00" * 800}}},
+    "name of a channel": {"channels": {EMOJI: BLOB | {"blob": "b"}}},
+}
+
+
+@pytest.mark.parametrize("fields", TEXTS.values(), ids=TEXTS)
+def test_texts_of_a_turn_count_by_what_they_take(fields: Json) -> None:
+    budgets = {"bytes": 800}
+    run = every_way([opened(budgets=budgets), T1, T2 | fields, T3, end(reward=1.0)])
     assert run.lines[0] == "3 refused oversize t2"
     assert run.closed[0]["trained"] == 6
+
+
+def test_a_first_turn_over_a_budget_begins_its_session_and_leaves_no_gap() -> None:
+    rules = Rules(limits=replace(DEFAULT_LIMITS, joins=1))
+    events = [
+        numbered(T1 | JOINS, 1),
+        numbered(DELTA | {"base_turn_id": "t1"}, 2),
+        numbered(T3, 3),
+        end(reward=1.0, turns={"a": 3}),
+    ]
+    run = every_way(events, rules)
+    assert [line for line in run.lines if "refused" in line.split()[1]] == [
+        "1 refused oversize t1",
+        "2 refused oversize t2",
+    ]
+    (closed,) = run.closed
+    assert (closed["turns"], closed["generated"], closed["trained"]) == (3, 11, 3)
+    assert "gaps" not in closed
 
 
 # --- what is written at the close ----------------------------------------------------------------

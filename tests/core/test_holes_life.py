@@ -153,7 +153,7 @@ def test_counts_and_the_newest_row_are_restored() -> None:
         Row(3, None, "unknown_base"),
         Row(4, None, "ignored"),
     ]
-    state = restore(rows, Rules())
+    state = restore(rows, Rules(), "s")
     assert isinstance(state, OpenSession)
     assert state.newest == 4
     outcome = finish(state, Rules()).outcome

@@ -153,7 +153,7 @@ def restarted(log: Log) -> list[list[Fact]]:
 def rebuild(partition: Partition, rows: list[Row]) -> None:
     """Forget the open session, then read its rows."""
     if isinstance(partition.sessions.get(SESSION), OpenSession):
-        state = restore(rows, RULES)
+        state = restore(rows, RULES, "s")
         assert isinstance(state, OpenSession)
         partition.sessions[SESSION] = state
 

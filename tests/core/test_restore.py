@@ -62,7 +62,7 @@ class Kept:
             for position, data, code in self.rows
         ]
         fresh = Partition(rules=rules_of.rules)
-        state = restore(rows, fresh.rules)
+        state = restore(rows, fresh.rules, SESSION)
         if state is not None:
             fresh.sessions[SESSION] = state
         return fresh

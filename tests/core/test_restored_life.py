@@ -131,7 +131,7 @@ def test_the_lives_are_various() -> None:
 def test_a_timeout_that_an_older_worker_kept_waiting_waits_on() -> None:
     kept = [read(T1), read(end("timeout"))]
     rows = [Row(at, one, None) for at, one in enumerate(kept, 1) if isinstance(one, Event)]
-    state = restore(rows, Rules())
+    state = restore(rows, Rules(), "s")
     assert isinstance(state, OpenSession)
     closed, effects = apply(state, cast(Event, read(reward(0.5))), 3, Rules())
     assert isinstance(closed, ClosedSession)

@@ -45,8 +45,8 @@ SESSION = in_file(
             "else session.newest\n",
         ),
         "refused-event-not-counted": (
-            "count(state, error.code, position, refused)",
-            "state.newest = position",
+            "count(session, error.code, position, refused)",
+            "session.newest = position",
         ),
         "counts-not-restored": (
             "count(state, row.code, row.position, row.refused_turn)",
@@ -220,11 +220,11 @@ AFTER_CLOSE = in_file(
         ),
         "late-share-over-the-revised-samples": (
             "share(book.value, len(marker.samples), marker.reward_share)",
-            "share(book.value, len(revised), marker.reward_share)",
+            "share(book.value, len(turn_ids), marker.reward_share)",
         ),
         "turn-reward-revises-every-sample": (
-            "if event.turn_id is None or event.turn_id in turns",
-            "if event.turn_id is None or turns",
+            "    revised = state.sizes.samples_of(event.turn_id)\n    if not",
+            "    revised = state.sizes.samples_of(None)\n    if not",
         ),
         "turn-after-the-close-passes-silently": (
             'raise BadEvent("late_turn", "the session is closed; the turn cannot train")',
@@ -370,6 +370,11 @@ BUDGETS = (
                 "if not session.full or _may_close(session, event):",
                 "if True:",
             ),
+            "kept-events-without-a-budget": ("if total > most:", "if False:"),
+            "first-turn-over-a-budget-begins-no-session": (
+                "if session is None or (state is None and refused is None):",
+                "if session is None or state is None:",
+            ),
             "full-session-never-ends": (
                 "if not session.full or _may_close(session, event):",
                 "if not session.full:",
@@ -396,6 +401,7 @@ BUDGETS = (
         {
             "record-sent-however-large": ("        if size > limit:\n", "        if False:\n"),
             "totals-keep-the-ids": ("marker, samples=[], other_turns=[],", "marker,"),
+            "turns-named-again-without-a-budget": ("elif repeated > names_left:", "elif False:"),
             "outcome-measured-without-its-ledger": (
                 "if not size or len(codec.to_msgpack(outcome)) <= limit:",
                 "if not size or sum(sizes.values()) <= limit:",
@@ -409,6 +415,28 @@ BUDGETS = (
             "ids-counted-by-characters": (
                 "return len(msgspec.json.encode(name)) + 1",
                 "return len(name) + 3",
+            ),
+        },
+    ),
+    *in_file(
+        "streams/core/event_bytes.py",
+        BUDGET_TESTS,
+        {
+            "constraint-not-counted": (
+                "if turn.sampling is not None and turn.sampling.constraint is not None:",
+                "if False:",
+            ),
+            "prompt-not-counted": ("        size += len(bytes(message))\n", "        pass\n"),
+        },
+    ),
+    *in_file(
+        "streams/core/state.py",
+        BUDGET_TESTS,
+        {
+            "reward-of-a-turn-counted-again": ("if turn_id in self._turns:", "if False:"),
+            "rewards-of-turns-take-nothing": (
+                "turn_rewards_bytes(rewarded) + self._reward_bytes[index]",
+                "turn_rewards_bytes(rewarded)",
             ),
         },
     ),
