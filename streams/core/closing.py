@@ -286,7 +286,7 @@ def _chosen(
     spent = 0
     for number, segment in enumerate(segments):
         planned = _planned(session, segment, sizes, len(chosen), len(segments))
-        repeated, why = _repeated_name_bytes(segment, sizes), None
+        repeated, why = sizes.above(segment.owned[0].turn).name_bytes, None
         if planned.encoded_bytes > limits.sample_bytes:
             why = f"is over the limit of {limits.sample_bytes}"
         elif repeated > names_left:
@@ -313,11 +313,6 @@ def _room_for_names(session: OpenSession, record_bytes: int) -> int:
     """What the marker has left: it names turns again in each sample that goes on from them."""
     payload = len(bytes(session.rewards.payload))
     return record_bytes - session.records.marker - payload - _MARKER_FIELDS_BYTES
-
-
-def _repeated_name_bytes(segment: Segment, sizes: SampleSizes) -> int:
-    above = segment.owned[0].turn.goes_on_from
-    return sizes.sums(above).name_bytes if above is not None else 0
 
 
 def _planned(

@@ -9,6 +9,8 @@ that share them, so that a thousand branches of one long conversation cost a tho
 Invariant: `SampleSizes.of` is `len(codec.to_msgpack(sample))`, to the byte.
 """
 
+import functools
+import math
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -70,6 +72,7 @@ class SampleSizes:
         self._bytes = _body_bytes(fields)
         self._turn_rewards = turn_rewards
         self._above: dict[int, Sums] = {}
+        self._known: dict[tuple[int, int], Sums] = {}
 
     def sums(self, last: RecordedTurn) -> Sums:
         """Over a sequence, up to its last turn."""
@@ -81,10 +84,12 @@ class SampleSizes:
                 break
             chain.append(above)
         for following, turn in zip(chain[-2::-1], chain[:0:-1], strict=True):
-            self._above[following.order] = self._with(
-                self._above[turn.order], turn, following.shared
-            )
-        return self._with(self._above[last.order], last, last.end)
+            self._above[following.order] = self._until(turn, following.shared)
+        return self._until(last, last.end)
+
+    def above(self, turn: RecordedTurn) -> Sums:
+        """Over what a turn goes on from, once some sequence with the turn was summed."""
+        return self._above[turn.order]
 
     def of(self, own: Mapping[str, Any], tokens: int, sums: Sums, *, channels: bool) -> int:
         """A sample with these fields of its own beside arrays and what its turns add."""
@@ -104,6 +109,13 @@ class SampleSizes:
             fields += 1
             size += len(b"\xadchannel_blobs") + _list_header(sums.blobs) + sums.blob_bytes
         return size + _map_header(fields)
+
+    def _until(self, turn: RecordedTurn, end: int) -> Sums:
+        """Up to a turn whose tokens stop there, which is the same for most that go on from it."""
+        place = turn.order, end
+        if place not in self._known:
+            self._known[place] = self._with(self._above[turn.order], turn, end)
+        return self._known[place]
 
     def _with(self, sums: Sums, turn: RecordedTurn, end: int) -> Sums:
         turn_id = turn.event.turn_id
@@ -187,7 +199,7 @@ def _with_channels(sums: Sums, turn: RecordedTurn, end: int) -> Sums:
             if name not in kinds:
                 kinds = {**kinds, name: None}
             continue
-        kind = str(np.dtype(channel.dtype)), tuple(channel.shape[1:])
+        kind = channel.dtype, tuple(channel.shape[1:])
         if kinds.get(name) is None:
             kinds = {**kinds, name: kind}
         differing += kinds[name] != kind
@@ -220,12 +232,17 @@ def _blob_bytes(name: str, start: int, end: int, channel: Channel) -> int:
 
 
 def _channel_bytes(name: str, kind: ChannelKind, tokens: int) -> int:
+    others, row_bytes = _row_of(kind)
+    return text_bytes(name) + others + number_bytes(tokens) + bin_bytes(row_bytes * tokens)
+
+
+@functools.lru_cache(maxsize=1024)
+def _row_of(kind: ChannelKind) -> tuple[int, int]:
+    """What a channel takes without its name, its number of rows and its data; a row's bytes."""
     dtype, row = kind
-    empty = Channel(dtype=dtype, shape=[tokens, *row], data=Octets())  # type: ignore[arg-type]
-    data = np.dtype(dtype).itemsize * tokens
-    for length in row:
-        data *= length
-    return text_bytes(name) + len(_packed(empty)) - bin_bytes(0) + bin_bytes(data)
+    empty = Channel(dtype=dtype, shape=[0, *row], data=Octets())  # type: ignore[arg-type]
+    others = len(_packed(empty)) - number_bytes(0) - bin_bytes(0)
+    return others, math.prod(row) * np.dtype(dtype).itemsize
 
 
 def _packed(value: Any) -> bytes:

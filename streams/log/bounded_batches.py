@@ -5,7 +5,8 @@ decompresses whatever comes, all batches of an answer one after the other. For c
 with a `value_limit` it does so within limits:
 
     a batch over 64 MiB      one entry without a key in its stead, at the batch's last offset,
-    or 100,000 records       whose value is a `Withheld` with the reason
+    or 100,000 records or    whose value is a `Withheld` with the reason
+    headers
     a value over the limit   kept as a `Withheld`, its bytes dropped at once
     an answer over 64 MiB    what is left of it is fetched once more
 
@@ -35,6 +36,12 @@ BATCH_BYTES_MAX = 64 << 20
 _BATCH_RECORDS_MAX = 100_000
 """A record of seven bytes takes hundreds as an object; batches of ours have a few thousand."""
 _RECORD_BYTES = 500
+_BATCH_HEADERS_MAX = 100_000
+"""Two bytes of a header take a hundred as an object, and nothing of ours has any."""
+_MORE = 0x80
+"""Another byte of the same number follows."""
+_FEW_BYTES = 1 << 20
+"""A batch that holds less is not worth looking for headers."""
 _CODECS = ("gzip", "snappy", "lz4", "zstd")
 _GUESS_BYTES_MIN = 64 << 10
 _GUESSED_RATIO = 6
@@ -234,10 +241,45 @@ def _too_large(data: bytes) -> BatchTooLarge:
     return BatchTooLarge(f"a record batch of {len(data)} bytes decompresses to over {limit} MiB")
 
 
+def _header_count(data: bytes) -> int:
+    """How many headers the records of a batch have, up to where they cannot be read."""
+    count = at = 0
+    try:
+        while at < len(data):
+            size, at = _varint(data, at)
+            end = at + size
+            at += 1  # attributes
+            _, at = _varint(data, at)  # time
+            _, at = _varint(data, at)  # offset
+            for _ in ("key", "value"):
+                size, at = _varint(data, at)
+                at += max(size, 0)
+            headers, _ = _varint(data, at)
+            count += headers
+            at = max(end, at)
+    except IndexError:
+        pass  # aiokafka says what is wrong
+    return count
+
+
+def _varint(data: bytes, at: int) -> tuple[int, int]:
+    """A number as records have it, and where the next one begins."""
+    value = shift = 0
+    while True:
+        byte = data[at]
+        at += 1
+        value |= (byte & ~_MORE) << shift
+        if not byte & _MORE:
+            return value >> 1 ^ -(value & 1), at
+        shift += 7
+
+
 def _decode(codec: str, usual: Callable[[Any], bytes], payload: Any) -> bytes:
     if not _decompressed.bounded:
         return usual(payload)
     decoded = bounded_decode(codec, payload)
+    if len(decoded) > _FEW_BYTES and (headers := _header_count(decoded)) > _BATCH_HEADERS_MAX:
+        raise BatchTooLarge(f"a record batch with {headers} headers of records")
     _decompressed.bytes += len(decoded)
     return decoded
 

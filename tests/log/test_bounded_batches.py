@@ -21,7 +21,9 @@ LARGE = [bytes(9_000_000)] * 8
 """More than a batch may hold, in values that are not too large themselves."""
 
 
-def batch(codec: str, values: list[bytes], base: int) -> bytes:
+def batch(
+    codec: str, values: list[bytes], base: int, headers: list[tuple[str, bytes]] | None = None
+) -> bytes:
     builder = DefaultRecordBatchBuilder(
         magic=2,
         compression_type=CODECS[codec],
@@ -32,7 +34,7 @@ def batch(codec: str, values: list[bytes], base: int) -> bytes:
         batch_size=1 << 30,
     )
     for number, value in enumerate(values):
-        builder.append(number, 1000 + number, b"key", value, [])
+        builder.append(number, 1000 + number, b"key", value, headers or [])
     data = bytearray(builder.build())
     data[:8] = base.to_bytes(8)
     return bytes(data)
@@ -73,6 +75,27 @@ def test_a_reader_inside_a_batch_that_is_too_large_goes_past_it() -> None:
     found, after = read(batch("zstd", LARGE, 5), 9, value_limit(VALUE_BYTES_MAX))
     assert [record.offset for record in found] == [12]
     assert after == 13
+
+
+@pytest.mark.parametrize("codec", [codec for codec in CODECS if codec != "none"])
+def test_a_batch_with_more_headers_than_records_may_have_is_one_entry(codec: str) -> None:
+    """Of two bytes each in the log: 30 million would be gigabytes as objects."""
+    many = [("", b"")] * 600_000
+    answer = batch(codec, SMALL, 0) + batch(codec, SMALL[:2], 5, many) + batch(codec, SMALL, 7)
+    found, after = read(answer, 0, value_limit(VALUE_BYTES_MAX))
+    assert [record.offset for record in found] == [*range(5), 6, *range(7, 12)]
+    assert found[5].value.detail.startswith(
+        "offsets 5 to 6: a record batch with 1200000 headers of records; "
+    )
+    assert after == 12
+
+
+def test_headers_and_values_of_a_large_batch_are_told_apart() -> None:
+    values = [None, b"", os.urandom(2_000_000), *SMALL]
+    answer = batch("gzip", values, 0, [("trace", b"1")] * 3)  # type: ignore[arg-type]
+    found, _ = read(answer, 0, value_limit(VALUE_BYTES_MAX))
+    assert [record.value for record in found] == values
+    assert [len(record.headers) for record in found] == [3] * 8
 
 
 def test_a_value_over_the_limit_leaves_its_key_and_no_bytes() -> None:
