@@ -54,6 +54,10 @@ _TOMBSTONES_IN_FLIGHT = 500
 """A purge may remove millions, and one in flight costs far more than its few bytes."""
 _WAITING_EVENTS_MAX = 500
 """Behind a purge; more events are left in the log until it is done."""
+_WAITING_BYTES_MAX = 64 << 20
+"""Of events behind a purge, and of those behind the closes of their sessions, the same."""
+_EVENT_BYTES = 500
+"""In memory, beside its value."""
 
 
 class Worker:
@@ -77,6 +81,7 @@ class Worker:
         self._closing: dict[Session, deque[Arrived]] = {}
         """Sessions whose close is under way, and the events that wait behind it."""
         self._closes: dict[Session, asyncio.Task[None]] = {}
+        self._behind_closes_bytes = 0
         self._purging: dict[int, deque[Arrived]] = {}
         """Partitions where a purge is under way, and the events that wait behind it."""
         self._purges: dict[int, asyncio.Task[None]] = {}
@@ -100,6 +105,7 @@ class Worker:
         self._purging.pop(partition, None)
         self._purges.pop(partition, None)
         for session in [s for s in self._closing if s[0] == partition]:
+            self._behind_closes_bytes -= sum(map(_bytes_of, self._closing[session]))
             del self._closing[session], self._closes[session]
 
     async def handle(self, incoming: Incoming, entry: Entry) -> None:
@@ -109,7 +115,8 @@ class Worker:
         if incoming.partition in self._purging:
             waiting = self._purging[incoming.partition]
             waiting.append(arrived)
-            if len(waiting) >= _WAITING_EVENTS_MAX:
+            waiting_bytes = sum(map(_bytes_of, waiting))
+            if len(waiting) >= _WAITING_EVENTS_MAX or waiting_bytes > _WAITING_BYTES_MAX:
                 await asyncio.wait([self._purges[incoming.partition]])
         elif isinstance(arrived.event, Purge):
             await self._begin_purge(arrived, arrived.event)
@@ -120,6 +127,9 @@ class Worker:
     async def _accept(self, arrived: Arrived) -> None:
         if arrived.session in self._closing:
             self._closing[arrived.session].append(arrived)
+            self._behind_closes_bytes += _bytes_of(arrived)
+            if self._behind_closes_bytes > _WAITING_BYTES_MAX:
+                await asyncio.wait([self._closes[arrived.session]])
         else:
             await self._apply(arrived)
 
@@ -196,7 +206,9 @@ class Worker:
         arrived.entry.release()
         waiting = self._closing[arrived.session]
         while waiting:
-            await self._apply(waiting.popleft())
+            following = waiting.popleft()
+            self._behind_closes_bytes -= _bytes_of(following)
+            await self._apply(following)
         del self._closing[arrived.session], self._closes[arrived.session]
 
     async def _send_close(self, arrived: Arrived, effects: Effects) -> None:
@@ -348,6 +360,10 @@ class Worker:
         self._tasks.setdefault(partition, set()).add(task)
         task.add_done_callback(lambda done: self._tasks.get(partition, set()).discard(done))
         return task
+
+
+def _bytes_of(arrived: Arrived) -> int:
+    return len(arrived.value) + _EVENT_BYTES
 
 
 def _release_unless_cancelled(entry: Entry, task: asyncio.Task[None]) -> None:

@@ -1,4 +1,4 @@
-"""What purges cost the events behind them."""
+"""What purges and closes cost the events behind them."""
 
 import asyncio
 import json
@@ -12,7 +12,7 @@ from streams.log.interface import Log
 from streams.processor.arrivals import Incoming
 from streams.processor.offsets import Offsets
 from streams.processor.outlet import Outlet
-from streams.processor.worker import _WAITING_EVENTS_MAX, Worker
+from streams.processor.worker import _WAITING_BYTES_MAX, _WAITING_EVENTS_MAX, Worker
 from streams.settings import Settings
 from tests.processor.crashing import die
 from tests.processor.memory_log import MemoryLog, settle
@@ -91,5 +91,28 @@ def test_events_behind_a_purge_are_left_in_the_log_when_too_many_wait() -> None:
         assert handling[-1].done()
         assert len(feeding.worker.states[0].rows) == _WAITING_EVENTS_MAX
         assert not feeding.worker.states[0].markers
+
+    asyncio.run(scenario())
+
+
+def test_events_behind_the_close_of_their_session_are_left_in_the_log_when_too_many_wait() -> None:
+    async def scenario() -> None:
+        feeding = Feeding()
+        await feeding.close("closing")
+        message = {"role": "user", "content": "x" * 4_000_000}
+        turn = {"prompt_messages": [message], "prompt_ids": [1], "output_ids": [2]}
+        few = _WAITING_BYTES_MAX // 4_000_100
+        handling = [
+            feeding.give(type="turn", session_id="closing", turn_id=f"t{number}", **turn)
+            for number in range(few + 1)
+        ]
+        await settle()
+        assert all(task.done() for task in handling[:-1])
+        assert not handling[-1].done(), "the log is read no further"
+        while not feeding.log.quiet:
+            await feeding.log.deliver()
+        assert handling[-1].done()
+        assert len(feeding.log.topics[SETTINGS.dead_letters_topic]) == few + 1
+        assert feeding.worker._behind_closes_bytes == 0
 
     asyncio.run(scenario())
