@@ -15,6 +15,7 @@ import asyncio
 import concurrent.futures
 import contextlib
 import os
+import sys
 import threading
 import time
 import uuid
@@ -79,6 +80,7 @@ class Publisher:
         self._wake: asyncio.Event | None = None
         self._closing = False
         self._close_by_s = float("inf")
+        self._troubled = False
         self.trouble = "no answer"
         """What the log said last of what it did not do."""
 
@@ -225,7 +227,7 @@ class Publisher:
                 self._settle(job, NotRecorded(f"{job.outgoing}: {error}"))
             unsent = []
         except LogError as error:
-            self.trouble = str(error)
+            self._say(error)
         failed: list[_Job] = []
         for job, sending in sent:
             try:
@@ -233,9 +235,15 @@ class Publisher:
             except TooLarge as error:  # the broker's own limit; a second try changes nothing
                 self._settle(job, error)
             except LogError as error:
-                self.trouble = str(error)
+                self._say(error)
                 failed.append(job)
         return failed + unsent
+
+    def _say(self, error: LogError) -> None:
+        """Once in each time that the log takes nothing: whoever waits for it learns why."""
+        if not self._troubled:
+            sys.stderr.write(f"turnstream environments: {error}; trying again\n")
+        self._troubled, self.trouble = True, str(error)
 
     def _settle(self, job: _Job, answer: Position | Exception) -> None:
         if job.future.done():
@@ -245,6 +253,7 @@ class Publisher:
             self._unsettled -= 1
             self.counts["stored" if stored else "lost"] += 1
         if isinstance(answer, Position):
+            self._troubled = False
             job.future.set_result(answer)
         else:
             job.future.set_exception(answer)

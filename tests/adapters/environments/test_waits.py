@@ -137,6 +137,25 @@ def test_a_reset_that_waits_for_a_log_that_hangs_comes_back(world: World) -> Non
         world.ended(2)
 
 
+def test_a_log_that_takes_nothing_is_said_once_each_time(
+    world: World, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with world.recorder(patience_s=SECONDS_MAX, lenient=True) as recorder:
+        env = recorded(Walk(8), recorder)
+        env.reset()
+        until(lambda: recorder.counts["stored"], bool)
+        for times in (1, 2):
+            before = recorder.counts.copy()
+            with world.away():
+                env.step(1)
+                until(lambda: (recorder.counts - before)["retries"] > 1, bool)  # noqa: B023
+            until(lambda: recorder.counts["stored"] > times, bool)  # noqa: B023
+    said = capsys.readouterr().err.splitlines()
+    assert len(said) == 2, said
+    assert all(line.startswith("turnstream environments: publish to ") for line in said)
+    assert all(line.endswith("; trying again") and str(world.path) in line for line in said)
+
+
 def test_a_hung_log_does_not_keep_a_recorder_from_closing(world: World) -> None:
     recorder = world.recorder(patience_s=SECONDS_MAX, lenient=True)
     env = recorded(Walk(8), recorder)
