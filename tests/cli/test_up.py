@@ -255,7 +255,9 @@ def test_a_port_in_use_is_said(running: Up, tmp_path: Path) -> None:
     port = running.url.rpartition(":")[2]
     ran = turnstream("up", "--data", tmp_path, "--port", port, "--tokenizer", tokenizer_folder())
     assert ran.code == 1
-    assert f"127.0.0.1:{port} is in use" in ran.err
+    at_once, at_last = ran.err.splitlines()[-2:]
+    assert at_once == f"turnstream: 127.0.0.1:{port} is in use; trying again for 5 s"
+    assert at_last.startswith(f"turnstream: 127.0.0.1:{port} is in use: end what listens there")
     assert "Traceback" not in ran.err
 
 

@@ -7,6 +7,7 @@ recording.
 import asyncio
 import errno
 import logging
+import sys
 import time
 import uuid
 from types import TracebackType
@@ -174,7 +175,7 @@ class Gateway:
         assert runner.server is not None
         protocol = self.connections.before(runner.server)
         host, port = self._settings.gateway_host, self._settings.gateway_port
-        for _ in range(_PORT_TRIES):
+        for tried in range(_PORT_TRIES):
             try:
                 return await asyncio.get_running_loop().create_server(
                     protocol, host, port, backlog=_BACKLOG
@@ -182,6 +183,10 @@ class Gateway:
             except OSError as error:
                 if error.errno != errno.EADDRINUSE:
                     raise PortTaken(f"{host}:{port}: {error}") from error
+                if not tried:
+                    wait_s = _PORT_TRIES * _PORT_WAIT_S
+                    said = f"turnstream: {host}:{port} is in use; trying again for {wait_s:g} s\n"
+                    sys.stderr.write(said)
                 await asyncio.sleep(_PORT_WAIT_S)
         raise PortTaken(
             f"{host}:{port} is in use: end what listens there, or set TURNSTREAM_GATEWAY_PORT"
