@@ -31,7 +31,7 @@ from schemas.checks import check, score
 from schemas.control import CONTROL_TYPES
 from schemas.dead_letters import DEAD_LETTER_TYPES
 from schemas.events import EVENT_TYPES, Reward, SessionEnded, Turn
-from schemas.finite import finite_terms
+from schemas.finite import builtin_of, finite_terms
 from schemas.json_lines import read_python_spelling, split_fields, too_deep
 from schemas.packed import PACKED_TYPES
 from schemas.record import MAJOR_VERSION, TOKEN_ID_MAX, Floats, Ids, Octets, Record
@@ -280,6 +280,6 @@ def _encode_wire_value(value: Any) -> Any:
 def _plain_number(value: Any, form: str) -> Any:
     """A numpy scalar as the number or truth value that it stands for."""
     if isinstance(value, np.generic) and value.dtype.kind in "biuf":
-        return value.item()
+        return builtin_of(value)
     detail = f"{type(value).__name__} has no {form} form"
     raise TypeError(detail)

@@ -17,6 +17,13 @@ NOT_FINITE = "not_finite"
 _DEPTH_MAX = 64
 
 
+def builtin_of(scalar: np.generic) -> Any:
+    """A scalar of numpy as what it is without numpy; long doubles give themselves as `item()`."""
+    if scalar.dtype.kind == "f":
+        return float(scalar)
+    return complex(scalar) if scalar.dtype.kind == "c" else scalar.item()
+
+
 def finite_terms(payload: dict[str, Any]) -> dict[str, Any]:
     """The payload, with none in place of NaN and infinities, and their names beside them."""
     found: list[str] = []

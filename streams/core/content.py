@@ -102,6 +102,14 @@ def messages_from(value: Any, role: str, strange: Counter[str] | None = None) ->
     return [{"role": role, "content": made if isinstance(made, str) else json.dumps(made)}]
 
 
+def final_message_from(value: Any, strange: Counter[str] | None = None) -> Message:
+    """Whatever was given for the last message of a session as one; what is none is its text."""
+    try:
+        return message_from(value)
+    except NoMessage:
+        return messages_from(value, "assistant", strange)[-1]
+
+
 def _looks_like_one(value: Any) -> bool:
     if isinstance(value, Mapping):
         return "role" in value and not value.keys().isdisjoint({"content", "tool_calls"})

@@ -25,7 +25,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from schemas.finite import finite_terms
+from schemas.finite import builtin_of, finite_terms
 
 ARRAY_ITEMS_MAX = 1_024
 """A larger array is told by its digest."""
@@ -45,7 +45,7 @@ def plain(value: Any, strange: Counter[str] | None = None, depth: int = 0) -> An
         depth: How deep it stands; what is nested too deep becomes text.
     """
     while isinstance(value, enum.Enum | np.generic):
-        value = value.value if isinstance(value, enum.Enum) else value.item()
+        value = value.value if isinstance(value, enum.Enum) else builtin_of(value)
     if value is None or isinstance(value, bool | int | float | str):
         return _of_one(value)
     made, known = _of_many(value, strange, depth + 1) if depth < DEPTH_MAX else (None, False)
@@ -59,22 +59,23 @@ def plain(value: Any, strange: Counter[str] | None = None, depth: int = 0) -> An
 def plain_score(score: Any) -> Any:
     """The number that a score stands for; what stands for none is given back as it is.
 
-    Scores are computed with numpy, torch or fractions, by comparisons too: True is 1.
+    Scores are computed with numpy, torch or fractions, by comparisons too: True is 1. A masked
+    value is NaN, and a number that no float holds is infinite: neither is a reward.
     """
+    if isinstance(score, np.ma.MaskedArray) and np.ma.is_masked(score):
+        return math.nan
     item = getattr(score, "item", None)
     if callable(item):  # a scalar of numpy, or an array or tensor of one number
         try:
             score = item()
         except (TypeError, ValueError, RuntimeError):
             return score
-    if isinstance(score, bool):
+    if not isinstance(score, numbers.Real | decimal.Decimal):
+        return score
+    try:
         return float(score)
-    if not isinstance(score, int | float) and isinstance(score, numbers.Real | decimal.Decimal):
-        try:
-            return float(score)
-        except OverflowError:
-            return math.inf
-    return score
+    except OverflowError:
+        return math.inf
 
 
 def plain_reward(reward: Any) -> Any:

@@ -15,6 +15,7 @@ import threading
 import time
 import uuid
 import weakref
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,7 +30,13 @@ from streams.adapters.environments.publisher import Handed
 from streams.adapters.environments.recorder import Recorder
 from streams.adapters.environments.steps import Answer, Record, Step, added, metrics_of
 from streams.adapters.judgers.judging import Case
-from streams.core.content import Message, conversation_in, message_from, messages_from
+from streams.core.content import (
+    Message,
+    conversation_in,
+    final_message_from,
+    message_from,
+    messages_from,
+)
 from streams.core.limits import DEFAULT_LIMITS
 from streams.core.plain_values import plain, plain_reward, plain_score
 from streams.errors import BadEvent
@@ -222,7 +229,7 @@ class Episode:
                 unjudged = self._options.judging is None and told.get("accepted", True)
                 if reward is None and unjudged:
                     reward = self._options.worth(self.record, self._metrics)
-                if isinstance(reward, dict) and self._branches:
+                if isinstance(reward, Mapping) and self._branches:
                     reward = {**reward, "branches": self._branches}
                 more = {"reward": _sent(reward), "final_message": self._final(final_message)}
                 if unjudged and self._options.score is None and status == "timeout":
@@ -322,7 +329,7 @@ class Episode:
 
     def _final(self, given: Any) -> msgspec.Raw:
         if given is not None:
-            return json_text(message_from(given))
+            return json_text(final_message_from(given, self._recorder.strange))
         said = self._said.path if self._calls else self._said.seen or self._said.path
         return said[-1] if said else NOT_GIVEN
 
@@ -359,7 +366,7 @@ def _worth(reward: float | tuple[float, ...]) -> float | dict[str, Any]:
 
 def _sent(reward: Any) -> float | dict[str, Any] | None:
     """A score that is no number is left as it is, so that it is seen."""
-    if isinstance(reward, dict):
+    if isinstance(reward, Mapping):
         payload = plain_reward({"score": None, **reward})
         size = len(bytes(json_text(payload)))
         return payload if size <= PAYLOAD_BYTES_MAX else {"score": payload["score"], "bytes": size}

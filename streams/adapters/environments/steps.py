@@ -19,6 +19,8 @@ import msgspec
 import numpy as np
 
 from schemas.events import EndStatus
+from schemas.finite import builtin_of
+from streams.core.plain_values import plain_score
 
 Kind = Literal["first", "mid", "last"]
 Reward = float | tuple[float, ...]
@@ -135,9 +137,12 @@ def numbers(value: Any) -> Reward | None:
     """A number, or several, as plain floats; none if there is none."""
     if value is None:
         return None
-    if isinstance(value, float | int):
+    if isinstance(value, float):
         return float(value)
-    array = np.asarray(value, np.float64)
+    one = plain_score(value)
+    if isinstance(one, float) and np.ndim(value) == 0:
+        return one
+    array = np.ma.filled(np.ma.asarray(value, np.float64), np.nan)
     return float(array) if array.ndim == 0 else tuple(array.ravel().tolist())
 
 
@@ -159,7 +164,7 @@ def metrics_of(info: Mapping[str, Any] | None) -> dict[str, Any]:
     for key, value in (info or {}).items():
         if len(told) >= _INFO_KEYS_MAX or not isinstance(key, str):
             continue
-        held = value.item() if isinstance(value, np.generic) else value
+        held = builtin_of(value) if isinstance(value, np.generic) else value
         if _short(held):
             told[key] = held
     return told

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from streams.adapters.judgers.judging import Case
-from streams.core.content import Message, messages_from
+from streams.core.content import Message, final_message_from
 from streams.core.recorded import Node
 from streams.core.state import OpenSession
 
@@ -20,7 +20,7 @@ def case_of(session: OpenSession) -> Case:
     messages = _branch(turns[-1].node) if turns else []
     given = session.ended.final_message
     # Logs hold whatever was given for one before gateways refused what is no message.
-    final = messages_from(msgspec.json.decode(given), "assistant")[-1] if given else None
+    final = final_message_from(msgspec.json.decode(given)) if given else None
     metadata = msgspec.json.decode(session.metadata) if session.metadata else {}
     tools: Any = []
     for turn in turns:

@@ -6,11 +6,13 @@ import math
 from decimal import Decimal
 from fractions import Fraction
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 import pytest
 
+from schemas.checks import score as score_of
 from streams.adapters.environments import Recorder, recorded
 from streams.adapters.environments.steps import Unreadable
 from streams.adapters.judgers.judging import Case, Judging
@@ -67,7 +69,9 @@ SCORES: dict[str, tuple[Any, float]] = {
     "float64": (np.float64(0.5), 0.5),
     "float32": (np.float32(0.5), 0.5),
     "float16": (np.float16(0.5), 0.5),
+    "longdouble": (np.longdouble(0.5), 0.5),
     "int64": (np.int64(3), 3.0),
+    "beyond 64 bits": (10**30, 1e30),
     "bool_": (np.bool_(True), 1.0),
     "bool": (True, 1.0),
     "an array without dimensions": (np.array(0.5), 0.5),
@@ -75,7 +79,9 @@ SCORES: dict[str, tuple[Any, float]] = {
     "a fraction": (Fraction(1, 2), 0.5),
     "a decimal": (Decimal("0.5"), 0.5),
     "in a payload": ({"score": np.float32(0.5), "terms": np.arange(2), "nan": np.nan}, 0.5),
+    "in a mapping that is no dict": (MappingProxyType({"score": np.longdouble(0.5)}), 0.5),
 }
+INVALID = [math.nan, np.float64("nan"), np.inf, 10**400, np.ma.masked, {"score": np.nan}]
 
 
 @pytest.mark.parametrize(("score", "number"), SCORES.values(), ids=SCORES)
@@ -95,7 +101,54 @@ def test_a_score_of_any_kind_of_number_is_the_reward(
         assert ended.reward["not_finite"] == ["nan"]
 
 
-@pytest.mark.parametrize("score", [math.nan, np.float64("nan"), np.inf, {"score": np.nan}])
+@pytest.mark.parametrize("reward", SCORES, ids=SCORES)
+def test_numbers_of_any_kind_are_rewards_of_a_turn_and_of_an_end(world: World, reward: str) -> None:
+    given, number = SCORES[reward]
+    with world.recorder() as recorder:
+        env = recorded(Walk(1), recorder)
+        env.reset()
+        env.turn(prompt_messages=["go"], prompt_ids=[1], output_ids=[2], reward=given)
+        env.end("completed", reward=given)
+    told = world.only()
+    (turn,) = told.turns
+    assert told.ended.end_status == "completed"
+    assert (score_of(turn.reward), score_of(told.ended.reward)) == (number, number)
+
+
+class Pays(Walk):
+    """Its steps are worth what it is told."""
+
+    def __init__(self, reward: Any) -> None:
+        super().__init__(1)
+        self.reward = reward
+
+    def step(self, action: int) -> Any:
+        observation, _, *rest = super().step(action)
+        return (observation, self.reward, *rest)
+
+
+@pytest.mark.parametrize(
+    ("reward", "number"),
+    [
+        (np.longdouble(0.5), 0.5),
+        (np.bool_(True), 1.0),
+        (10**30, 1e30),
+        (10**400, None),
+        (np.ma.masked, None),
+        (np.ma.array([0.5, 1.0], mask=[False, True]), None),
+    ],
+)
+def test_a_step_pays_in_numbers_of_any_kind(world: World, reward: Any, number: float) -> None:
+    with world.recorder() as recorder:
+        env = recorded(Pays(reward), recorder)
+        env.reset()
+        env.step(1)
+    ended = world.only().ended
+    assert (ended.end_status, ended.reward_invalid) == ("completed", number is None)
+    assert score_of(ended.reward) == number
+
+
+@pytest.mark.parametrize("score", INVALID)
 def test_a_score_that_is_not_finite_is_an_invalid_reward_of_a_whole_episode(
     world: World, score: Any
 ) -> None:

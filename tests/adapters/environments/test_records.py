@@ -221,16 +221,22 @@ def test_anything_else_is_refused_with_a_reason(value: Any) -> None:
         message_from(value)
 
 
-def test_a_final_message_that_is_none_costs_the_status_not_the_record(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(7, "7"), (np.longdouble(7), "7.0"), ({"a": 1}, '{"a": 1}'), (["a", 2], '["a", 2]')],
+)
+def test_a_final_message_that_is_none_is_its_text_and_costs_nothing(
+    tmp_path: Path, value: Any, text: str
+) -> None:
     world = World(tmp_path)
     with world.recorder() as recorder:
         env = recorded(Walk(), recorder)
         env.reset()
-        env.end("completed", reward=1.0, final_message=object())
+        env.end("completed", reward=1.0, final_message=value)
     ended = world.only().ended
-    assert ended.end_status == "error"
-    assert ended.reason is not None
-    assert ended.reason.type == "NoMessage"
+    assert (ended.end_status, ended.reward) == ("completed", 1.0)
+    message = {"role": "assistant", "content": text}
+    assert json.loads(bytes(ended.final_message)) == message
 
 
 TEXTS: dict[str, tuple[Any, str]] = {

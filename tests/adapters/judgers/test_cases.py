@@ -13,6 +13,7 @@ from streams.core.state import OpenSession
 FINAL: dict[str, tuple[Any, Any]] = {
     "a message": ({"role": "tool", "content": "Yes."}, {"role": "tool", "content": "Yes."}),
     "a text": ("Yes.", {"role": "assistant", "content": "Yes."}),
+    "without a role": ({"content": "Yes."}, {"role": "assistant", "content": "Yes."}),
     "a number": (7, {"role": "assistant", "content": "7"}),
     "a list": ([1, 2], {"role": "assistant", "content": "[1, 2]"}),
     "an object": ({"text": "Yes."}, {"role": "assistant", "content": '{"text": "Yes."}'}),
