@@ -18,7 +18,9 @@ from types import TracebackType
 from typing import Any, Self
 
 import msgspec
+import numpy as np
 
+from schemas.finite import builtin_of
 from schemas.record import NOT_GIVEN
 from schemas.trained import Trained
 from streams.errors import TooLarge
@@ -369,6 +371,8 @@ def _as_json(statistics: Statistics) -> msgspec.Raw:
 
 
 def _plain(value: Any) -> Any:
+    if isinstance(value, np.generic):
+        return builtin_of(value)
     item = getattr(value, "item", None)
     if item is None:
         raise TypeError(f"a statistic of type {type(value).__name__} is no number")

@@ -39,13 +39,14 @@ def test_a_commit_says_what_was_trained_and_moves_the_group(settings: Settings) 
     publish(settings, [r for n in range(3) for r in group(f"g{n}", 1, 1)])
     with subscribe(settings, run_id=RUN, batch_groups=1, until_end=True) as batches:
         first = next(batches)
-        batches.commit(7, 70, {first.samples[0].sample_id: {"ratio": np.float32(1.5)}})
+        statistics = {"ratio": np.float32(1.5), "kl": np.longdouble(0.5)}
+        batches.commit(7, 70, {first.samples[0].sample_id: statistics})
         second = next(batches)
     (record,) = trained_records(settings)
     assert (record.run_id, record.step, record.weight_version) == (RUN, 7, 70)
     assert record.sample_ids == ids(first.samples)
     assert record.places == [(0, 0), (0, 2)]
-    assert json.loads(bytes(record.statistics)) == {"g0-0/0": {"ratio": 1.5}}
+    assert json.loads(bytes(record.statistics)) == {"g0-0/0": {"ratio": 1.5, "kl": 0.5}}
     # The second batch was handed out and not committed: it is read again.
     assert committed(settings, GROUP) == {0: 4}
     again, _ = all_batches(settings, batch_groups=1)
