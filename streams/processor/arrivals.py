@@ -1,27 +1,21 @@
 """One entry of the source log as the processor takes it: read, named, and what row it leaves.
 
-Every event of a session has to be on the partition of its key; one that another partitioner put
-elsewhere would begin the session a second time there. Only what a processor itself addresses to a
-partition, `purge` and `session_expired`, is taken wherever it is.
-
 Invariant: an entry that cannot be read still has a session if its key names one, so that it is
 counted there.
 """
 
-import functools
 import math
 from typing import NamedTuple
 
 from schemas import codec
 from schemas.bad_record import BadRecord
-from schemas.events import Event, Purge, SessionExpired
+from schemas.events import Event, Purge
 from streams.core.effects import EVENT_ROW, Effects
-from streams.log.keys import event_key
-from streams.log.partitioner import partition_of
+from streams.log.homes import refuse_elsewhere
 from streams.log.withheld import Withheld
 from streams.processor.offsets import Entry
 from streams.processor.rows import Row
-from streams.settings import ACCEPT, Settings
+from streams.settings import Settings
 
 _NAME_BYTES_MAX = 200
 """Of a session id; a longer key is none, and must not swell what is written about it."""
@@ -74,32 +68,6 @@ def row_of(effects: Effects, logged_ms: int, value: bytes) -> Row | None:
     if effects.row == EVENT_ROW:
         return Row(logged_ms, value)
     return Row(logged_ms, None, effects.row, effects.refused_turn)
-
-
-def refuse_elsewhere(
-    event: Event | BadRecord, partition: int, settings: Settings
-) -> Event | BadRecord:
-    """The event, or a refusal if it is not on the partition of its session's key."""
-    if isinstance(event, BadRecord | Purge | SessionExpired):
-        return event
-    if settings.foreign_partitions == ACCEPT:
-        return event
-    session_id = event.session_id
-    home = _home(session_id, settings.partitions)
-    if home == partition:
-        return event
-    detail = (
-        f"it is on partition {partition} of {settings.turns_topic}, but its key belongs on "
-        f"partition {home} of {settings.partitions} (murmur2): set partitioner=murmur2_random in "
-        "its producer (librdkafka's default is another), then `turnstream dead-letters replay`"
-    )
-    turn_id = getattr(event, "turn_id", None)
-    return BadRecord("wrong_partition", detail, session_id=session_id, turn_id=turn_id)
-
-
-@functools.lru_cache(maxsize=16_384)
-def _home(session_id: str, partitions: int) -> int:
-    return partition_of(event_key(session_id), partitions)
 
 
 def read_event(

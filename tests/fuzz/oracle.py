@@ -13,9 +13,10 @@ from schemas import codec
 from schemas.bad_record import BadRecord
 from schemas.dead_letters import DeadLetter
 from streams.core.partition import Partition
+from streams.log.homes import refuse_elsewhere
 from streams.log.interface import Entry
 from streams.log.kafka import KafkaLog
-from streams.processor.arrivals import read_event, refuse_elsewhere
+from streams.processor.arrivals import read_event
 from streams.processor.lookup import bounds, each_entry
 from streams.processor.rules import rules_from
 from streams.settings import Settings

@@ -2,11 +2,17 @@
 
 import asyncio
 import dataclasses
+import json
+from collections import Counter
 
 import pytest
 
+from schemas import codec
 from schemas.dead_letters import DeadLetter
+from schemas.events import Reward, SessionEnded
 from schemas.samples import Sample, SessionClosed
+from streams.adapters.judgers.consumer import JudgingConsumer
+from streams.adapters.judgers.judging import Judging
 from streams.log.interface import Outgoing
 from streams.log.kafka import KafkaLog
 from streams.log.keys import event_key
@@ -119,3 +125,32 @@ def test_foreign_entries_of_the_changelog_end_no_worker(store: OnKafka) -> None:
     assert [r.turns for r in found if isinstance(r, SessionClosed)] == [5]
     (line,) = [line for line in said.read_text().splitlines() if "no processor wrote" in line]
     assert "skipped 5 entries of the table's changelog" in line
+
+
+def test_events_on_wrong_partitions_keep_no_session_from_its_judge(quick: Settings) -> None:
+    """A session of each partition, since in which order they are read is nobody's to say."""
+    homes = {partition_of(f"s{n}".encode(), quick.partitions): f"s{n}" for n in range(99)}
+    assert len(homes) == quick.partitions > 1
+
+    async def work() -> Counter[str]:
+        async with KafkaLog(quick) as log:
+            for home, session_id in homes.items():
+                turn = codec.from_json(json.dumps(example(session_id)[0]).encode())
+                ended = SessionEnded(
+                    session_id=session_id, end_status="completed", reward_pending=True
+                )
+                reward = Reward(session_id=session_id, reward=0.5)
+                elsewhere = [(reward, partition) for partition in homes if partition != home] * 9
+                for event, partition in [(turn, home), (ended, home), *elsewhere]:
+                    outgoing = Outgoing(
+                        topic=quick.turns_topic,
+                        key=event_key(session_id),
+                        value=codec.to_msgpack(event),
+                        partition=partition,
+                    )
+                    await log.publish(outgoing)
+            consumer = JudgingConsumer(quick, log, Judging(lambda _: 1.0))
+            await asyncio.wait_for(consumer.run(asyncio.Event(), once=True), 60)
+            return consumer.counts
+
+    assert asyncio.run(work()) == {"judged": quick.partitions}

@@ -12,9 +12,10 @@ from streams.core.effects import Effects
 from streams.core.partition import Partition
 from streams.core.state import Rules
 from streams.errors import BadEvent
+from streams.log.homes import refuse_elsewhere
 from streams.log.interface import Position
 from streams.log.partitioner import partition_of
-from streams.processor.arrivals import read_event, refuse_elsewhere
+from streams.processor.arrivals import read_event
 from streams.processor.records import letters_of, outcome_of, trace_of
 from streams.settings import Settings
 

@@ -34,9 +34,10 @@ from streams.core.limits import DEFAULT_LIMITS
 from streams.core.session import apply, count
 from streams.core.state import ClosedSession, OpenSession, Rules
 from streams.errors import LogAway, TooLarge
+from streams.log.homes import refuse_elsewhere
 from streams.log.interface import Entry, Log, Outgoing
 from streams.log.keys import event_key
-from streams.settings import Settings
+from streams.settings import KAFKA, Settings
 
 CONCURRENCY = 16
 ATTEMPTS = 3
@@ -143,6 +144,10 @@ class JudgingConsumer:
             return  # the processor makes a dead letter of it
         if not isinstance(event, Event) or isinstance(event, Purge):
             return
+        if self.settings.log == KAFKA and isinstance(
+            refuse_elsewhere(event, partition, self.settings), BadRecord
+        ):
+            return  # likewise, and it is none of the session's
         session_id = event.session_id
         if session_id in self._done:
             return

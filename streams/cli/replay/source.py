@@ -22,8 +22,9 @@ from schemas.events import Event
 from streams.cli.event_lines import EventLine, read_events
 from streams.cli.progress import Progress
 from streams.cli.snapshot import read_snapshot, snapshot_of
+from streams.log.homes import refuse_elsewhere
 from streams.log.interface import Entry, Log, Position
-from streams.processor.arrivals import read_event, refuse_elsewhere
+from streams.processor.arrivals import read_event
 from streams.settings import KAFKA, Settings
 
 _AHEAD_LINES = 256
