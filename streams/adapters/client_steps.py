@@ -11,6 +11,7 @@ Invariant: it ends, at the latest one request after its patience is over.
 """
 
 import json
+import logging
 import math
 import time
 from collections.abc import Generator, Mapping
@@ -23,7 +24,11 @@ import numpy as np
 from streams.core.plain_values import plain, plain_reward
 from streams.errors import TurnstreamError
 
+logger = logging.getLogger("turnstream.client")
+
 _WAIT_S = (0.25, 5.0)
+_SILENCE_S = 2.0
+"""A gateway's restart is not worth a word; what takes longer is said once."""
 _OK = 200
 _AGAIN = {429, 503}
 _DETAIL_CHARS_MAX = 500
@@ -78,8 +83,10 @@ def steps_of(ask: Ask, patience_s: float) -> Steps:
         ControlRefused: it was refused.
         GatewayAway: the patience is over.
     """
-    until_s = time.monotonic() + patience_s
+    began_s = time.monotonic()
+    until_s = began_s + patience_s
     wait_s, most_s = _WAIT_S
+    told = False
     while True:
         outcome = yield ask
         if isinstance(outcome, httpx.Response) and outcome.status_code not in _AGAIN:
@@ -88,6 +95,9 @@ def steps_of(ask: Ask, patience_s: float) -> Steps:
         pause_s = max(wait_s, _asked_to_wait_s(outcome))
         if time.monotonic() + pause_s > until_s:
             raise GatewayAway(f"{ask.url}: {_trouble(outcome)}; tried for {patience_s:g} s")
+        if not told and time.monotonic() + pause_s - began_s > _SILENCE_S:
+            told = True
+            logger.warning("%s: %s; trying for %g s", ask.url, _trouble(outcome), patience_s)
         yield pause_s
         wait_s = min(2 * wait_s, most_s)
 

@@ -253,6 +253,15 @@ def test_nobody_there_is_an_error_in_time() -> None:
         Turnstream(url, "tc-any", patience_s=0.5).session().__enter__()
 
 
+def test_whoever_waits_for_a_gateway_is_told_once_why(caplog: pytest.LogCaptureFixture) -> None:
+    url = f"http://127.0.0.1:{free_port()}"
+    with pytest.raises(GatewayAway, match="ConnectError"):
+        Turnstream(url, "tc-any", patience_s=6.0).session().__enter__()
+    (said,) = [one.getMessage() for one in caplog.records if one.name == "turnstream.client"]
+    assert said.startswith(f"{url}/control/sessions: ConnectError: ")
+    assert said.endswith("; trying for 6 s")
+
+
 def test_a_session_that_cannot_be_ended_does_not_hide_what_the_block_raised(gateway: Up) -> None:
     with proxy(gateway.url) as between:
         opening = Turnstream(between.url, gateway.control_key, patience_s=1.0).session()
