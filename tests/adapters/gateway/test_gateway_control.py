@@ -17,6 +17,7 @@ NO_MESSAGES: tuple[Any, ...] = (
     *({"role": 7, "content": "Yes."}, {"role": None, "content": "Yes."}),
     *({"content": 7}, {"content": [7]}, {"content": {"text": "Yes."}}),
     {"content": "Yes.", "tool_calls": "ls"},
+    {"content": None, "tool_calls": ["ls"]},
 )
 EVERYTHING: dict[str, Any] = {
     "session_id": "run7:task.3-a",

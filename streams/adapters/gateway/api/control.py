@@ -373,7 +373,7 @@ def _message(text: msgspec.Raw) -> msgspec.Raw | Message | None:
         message = None
     if message is None or not _is_message(message):
         kinds = "a text, or an object with `role` (a text), `content` (a text, parts or null) and "
-        raise Refused(400, f"`final_message` is no message: give {kinds}`tool_calls` (a list)")
+        raise Refused(400, f"`final_message` is no message: give {kinds}`tool_calls` (objects)")
     return text if message == given else message
 
 
@@ -385,6 +385,7 @@ def _is_message(message: Message) -> bool:
         and isinstance(content, str | list | None)
         and all(isinstance(part, str | dict) for part in parts)
         and isinstance(calls, list | None)
+        and all(isinstance(call, dict) for call in calls or ())
     )
 
 
