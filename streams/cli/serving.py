@@ -59,6 +59,7 @@ SERVED: dict[str, Callable[..., HttpEngine]] = {
     "vllm": vllm_engine,
 }
 """Engines that others serve, by the word before their addresses."""
+_SCRIPTED_ELSEWHERE = ("http", "https")
 _RETRY_S_MAX = 10.0
 _OPEN_FILES_MAX = 65_536
 _COLLECT_AFTER = (10_000, 5, 5)
@@ -92,17 +93,24 @@ def open_engine(name: str, renderer: Renderer, api_key: str | None = None) -> En
         BadSetting: there is no such engine, or no such model.
         BadScript: its script cannot be played.
     """
+    check_engine(name)
     kind, _, file = name.partition(":")
     if kind == SCRIPTED:
         script = read_script(Path(file)) if file else DEMO
         return ScriptedEngine(script, renderer.backend, journal_keep=1)
-    if kind in {"http", "https"}:
+    if kind in _SCRIPTED_ELSEWHERE:
         return RemoteScriptedEngine(name)
-    if kind in SERVED:
-        return open_served(name, api_key)
-    if kind == LOCAL:
-        return open_local(name, renderer)
-    raise BadSetting(f"--engine {shown(name)}: no such engine: give {ENGINES}")
+    return open_served(name, api_key) if kind in SERVED else open_local(name, renderer)
+
+
+def check_engine(name: str) -> None:
+    """Refuse what names no engine, before anything else is asked of the user.
+
+    Raises:
+        BadSetting: there is no such engine.
+    """
+    if name.partition(":")[0] not in {SCRIPTED, *_SCRIPTED_ELSEWHERE, *SERVED, LOCAL}:
+        raise BadSetting(f"--engine {shown(name)}: no such engine: give {ENGINES}")
 
 
 def open_served(name: str, api_key: str | None = None) -> HttpEngine:

@@ -243,6 +243,12 @@ def test_another_server_at_the_engines_url_is_no_engine(running: Up, tmp_path: P
     assert ran.err.count("\n") == 1
 
 
+def test_an_engine_that_is_none_is_refused_before_a_tokenizer_is_asked_for(tmp_path: Path) -> None:
+    ran = turnstream("up", "--data", tmp_path, "--engine", "gpt")
+    assert (ran.code, ran.out) == (1, "")
+    assert ran.err.startswith("turnstream: --engine gpt: no such engine: give `scripted`")
+
+
 def test_a_url_needs_the_tokenizer_of_its_model(tmp_path: Path) -> None:
     ran = turnstream("up", "--data", tmp_path, "--engine", "http://127.0.0.1:9")
     assert (ran.code, ran.out) == (1, "")

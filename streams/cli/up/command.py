@@ -28,6 +28,7 @@ from streams.adapters.what_to_set import exported, for_claude_code, for_codex
 from streams.cli.serving import (
     ENGINES,
     SCRIPTED,
+    check_engine,
     engine_trouble,
     exit_on_signals,
     fail,
@@ -144,6 +145,7 @@ def _tokenizer(engine: str | None, given: Path | None) -> tuple[Path, str]:
         return given, ""
     if engine is None or engine.partition(":")[0] == SCRIPTED:
         return TOKENIZER, ", which comes with the package; --tokenizer names another"
+    check_engine(engine)
     raise BadSetting("--tokenizer is needed: give the folder of the engine's own model")
 
 
