@@ -2,6 +2,7 @@
 
 import asyncio
 import gzip
+import itertools
 import json
 import zlib
 from collections.abc import AsyncIterator, Callable
@@ -160,6 +161,24 @@ def test_objects_and_values_are_counted_as_they_are(value: Any, piece: int) -> N
     assert has_more_objects(body, objects - 1)
     assert not has_more_objects(body, objects)
     assert values_at_most(body) >= values_in(value)
+
+
+@played(otherwise=SLOW)
+async def test_long_bodies_that_come_at_once_are_read_in_turn(world: World) -> None:
+    """One in each round of the event loop, or streams wait for all of them."""
+    agent = await world.open()
+    begun: list[int] = []
+
+    async def watch() -> None:
+        while True:
+            begun.append(world.gateway.api.in_flight)
+            await asyncio.sleep(0)
+
+    watching = asyncio.create_task(watch())
+    await asyncio.gather(*(agent.send([user("word " * 10_000)]) for _ in range(20)))
+    watching.cancel()
+    assert max(begun) > 1
+    assert max(after - before for before, after in itertools.pairwise(begun)) == 1
 
 
 @for_each_api(otherwise=SLOW, gateway_session_calls_max=3)

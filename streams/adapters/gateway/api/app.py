@@ -37,6 +37,8 @@ _SLOW_S = 120.0
 _RETRY_STATUSES = {429, 500, 502, 503, 529}
 _FINAL_STATUSES = {401, 403, 409, 410, 413, 415}
 """The same request gets the same answer: clients that ask headers do not try again."""
+_READ_AT_ONCE = 16_384
+"""Bytes of a body that takes no turn of the event loop's to be decoded: a millisecond at most."""
 _MODEL_CHARACTERS_MAX = 256
 """It is repeated in every event of a stream and recorded with every turn."""
 _KEYED = "/s/"
@@ -187,7 +189,7 @@ class Api:
         ) -> web.StreamResponse:
             session = await self._session(key)
             try:
-                call = await self._read(request, dialect, use)
+                call = await self._read(request, dialect, session.session_id, use)
                 count = await self._counted(session, call)
             except ContextOverflow as overflow:
                 count = overflow.prompt_tokens  # at least: it was not counted to its end
@@ -212,7 +214,8 @@ class Api:
         ) -> web.StreamResponse:
             began_s = time.monotonic()
             session = await self._session(key)
-            call = told(await self._read(request, dialect, use), request.headers)
+            read = await self._read(request, dialect, session.session_id, use)
+            call = told(read, request.headers)
             for name in call.ignored:
                 self._parts.metrics.count(f"ignored:{name}")
             turn = self._begin(session, call, dialect)
@@ -232,10 +235,16 @@ class Api:
         return self._keyed(dialect, handle)
 
     async def _read(
-        self, request: web.Request, dialect: Dialect | CountingDialect, use: RequestUse
+        self,
+        request: web.Request,
+        dialect: Dialect | CountingDialect,
+        session_id: str,
+        use: RequestUse,
     ) -> Call:
         """The call, if it is not far beyond what a prompt can be."""
         body = await self._bodies.read(request, use)
+        if len(body) > _READ_AT_ONCE:
+            await self._parts.loop_turns.next(session_id)
         call = dialect.read_call(body)
         if len(call.model) > _MODEL_CHARACTERS_MAX:
             raise refused("model", f"has more than {_MODEL_CHARACTERS_MAX} characters")
