@@ -102,6 +102,8 @@ class Control:
             text = request.headers.get("authorization", "")
             key = text[7:].strip() if text[:7].lower() == "bearer " else text
             if not self._keys.is_control(key):
+                self._metrics.count("keys_refused")
+                self._metrics.say_seldom("refused_control", detail="401: no control key")
                 return _json({"error": "the control key is missing or wrong"}, 401)
             try:
                 return _json(await handle(request))
