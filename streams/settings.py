@@ -187,8 +187,8 @@ class Settings:
     """From a request's first byte, or a connection's begin, to the end of the head; then it is
     closed."""
     gateway_idle_timeout_s: float = 300.0
-    """Between two requests of a connection, then it is closed; longer than clients and proxies keep
-    theirs (Caddy: 120), or they send into one that closes."""
+    """Between two requests of a connection, or while an answer is not read, then it is closed;
+    longer than clients and proxies keep theirs (Caddy: 120), or they send into one that closes."""
     gateway_sessions_held: int = 10_000
     """In memory; the others are read back from the log when they are used again."""
     gateway_sessions_open_max: int | None = None

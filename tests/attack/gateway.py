@@ -204,6 +204,84 @@ async def _half_heads(gateway: Victim) -> tuple[Watched, float]:
 
 
 @scenario(quick=True)
+def chunks_of_a_byte(folder: Path) -> Iterator[Bound]:
+    """40 clients without a key send bodies in chunks of one byte, again and again."""
+    with victim(folder) as gateway:
+        watched, took_s = asyncio.run(_chunks(gateway))
+        lines = gateway.running.said.count('"what": "connections"')
+    yield Bound("a call meanwhile", took_s, at_most=5, unit="s")
+    yield Bound("lines in the log about it", lines, at_least=1, at_most=20)
+    yield Bound("memory growth", watched.grown_mb, at_most=100, unit="MB")
+    yield from healthy(watched)
+
+
+async def _chunks(gateway: Victim) -> tuple[Watched, float]:
+    key = await asyncio.to_thread(gateway.open_session)
+    chunks = b"1\r\na\r\n" * 40_000
+
+    async def again_and_again() -> None:
+        while True:
+            with contextlib.suppress(OSError):
+                async with connected(gateway.port, 1) as [(_, writer)]:
+                    writer.write(head("POST", CHAT, "none", "transfer-encoding: chunked"))
+                    while True:
+                        writer.write(chunks)
+                        await writer.drain()
+
+    async with gateway.watched() as watched:
+        attacks = [asyncio.create_task(again_and_again()) for _ in range(40)]
+        await asyncio.sleep(3)
+        began_s = time.monotonic()
+        assert await gateway.asked(CHAT, key, _body("Hi")) == 200
+        took_s = time.monotonic() - began_s
+        for attack in attacks:
+            attack.cancel()
+        await asyncio.gather(*attacks, return_exceptions=True)
+    return watched, took_s
+
+
+@scenario(quick=True)
+def bodies_of_nothing_but_escapes(folder: Path) -> Iterator[Bound]:
+    """32 MB of escapes with half a character behind them, and 24 MB of stop texts."""
+    with victim(folder) as gateway:
+        watched, statuses = asyncio.run(_escapes(gateway))
+    yield Bound("requests refused with 400", statuses.count(400), at_least=len(statuses))
+    yield Bound("memory growth", watched.grown_mb, at_most=200, unit="MB")
+    yield from healthy(watched)
+
+
+async def _escapes(gateway: Victim) -> tuple[Watched, list[int]]:
+    key = await asyncio.to_thread(gateway.open_session)
+    texts = [b"\\\\" * 16_000_000, b"\\ud800" * 5_000_000, b"\\ud83d\\ude00" * 2_500_000]
+    bodies = [_body("TEXT").replace(b"TEXT", text + b"\\ud800") for text in texts]
+    stops = ["x" * 400_000 + str(number) for number in range(60)]
+    bodies.append(json.dumps({**json.loads(_body("Hi")), "stop": stops}).encode())
+    async with gateway.watched() as watched:
+        return watched, [await gateway.asked(CHAT, key, body) for body in bodies]
+
+
+@scenario(quick=True)
+def many_tools_at_a_time(folder: Path) -> Iterator[Bound]:
+    """40 calls of one session at a time, with 6,000 tools each."""
+    with victim(folder) as gateway:
+        watched, statuses = asyncio.run(_tools(gateway))
+    yield Bound("calls refused with 400", statuses.count(400), at_least=40)
+    yield Bound("memory growth", watched.grown_mb, at_most=250, unit="MB")
+    yield from healthy(watched)
+
+
+async def _tools(gateway: Victim) -> tuple[Watched, list[int]]:
+    key = await asyncio.to_thread(gateway.open_session)
+    tools = [
+        {"type": "function", "function": {"name": f"f{n}", "parameters": {}}} for n in range(6_000)
+    ]
+    body = json.dumps({**json.loads(_body("Hi")), "tools": tools}).encode()
+    async with gateway.watched() as watched:
+        calls = (gateway.asked(CHAT, key, body) for _ in range(40))
+        return watched, list(await asyncio.gather(*calls))
+
+
+@scenario(quick=True)
 def bad_keys(folder: Path) -> Iterator[Bound]:
     """579 calls with keys that open nothing."""
     with victim(folder) as gateway:

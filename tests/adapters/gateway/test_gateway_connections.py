@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import json
+import socket
 import time
 from collections.abc import AsyncIterator
 from typing import Any
@@ -11,6 +12,8 @@ import pytest
 
 from streams.adapters.engines.scripted import Rule
 from streams.adapters.gateway.api.connections import (
+    BYTES_A_CHUNK,
+    CHUNKS_MAX,
     GRACE_S,
     HEAD_BYTES_MAX,
     PIPELINED_BYTES_MAX,
@@ -40,8 +43,8 @@ async def connected(world: World, count: int, data: bytes = b"") -> AsyncIterato
             writer.close()
 
 
-def call(key: str, text: str = "Hi") -> bytes:
-    body = json.dumps({"model": "m", "messages": [user(text)]}).encode()
+def call(key: str, text: str = "Hi", **more: Any) -> bytes:
+    body = json.dumps({"model": "m", "messages": [user(text)], **more}).encode()
     head = f"POST /v1/chat/completions HTTP/1.1\r\nhost: g\r\nauthorization: Bearer {key}\r\n"
     return f"{head}content-length: {len(body)}\r\n\r\n".encode() + body
 
@@ -172,6 +175,85 @@ async def test_what_is_sent_without_end_is_not_kept(world: World) -> None:
     assert len(world.engine.journal) == 1
 
 
+def chunked(key: str, chunks: bytes = b"") -> bytes:
+    head = f"POST /v1/chat/completions HTTP/1.1\r\nhost: g\r\nauthorization: Bearer {key}\r\n"
+    return f"{head}transfer-encoding: chunked\r\n\r\n".encode() + chunks
+
+
+def in_chunks(body: bytes, size: int) -> bytes:
+    parts = [body[at : at + size] for at in range(0, len(body), size)]
+    return b"".join(b"%X\r\n%b\r\n" % (len(part), part) for part in [*parts, b""])
+
+
+@pytest.mark.parametrize("lead", [b"", b"GET /healthz HTTP/1.1\r\nhost: g\r\n\r\n"])
+@pytest.mark.parametrize("keyed", [True, False])
+def test_a_body_in_chunks_of_a_byte_is_cut_off_before_it_is_parsed(
+    tmp_path: Any, keyed: bool, lead: bytes
+) -> None:
+    async def story(world: World) -> None:
+        agent = await world.open()
+        key = agent.key if keyed else "ts-none"
+        many = b"1\r\na\r\n" * (2 * CHUNKS_MAX)
+        async with connected(world, 1, lead + chunked(key, many)) as [(reader, _)]:
+            assert b" 408 " not in await until_closed(reader)
+        async with connected(world, 1, lead + chunked(key)) as [(reader, writer)]:
+            for at in range(0, len(many), 60):
+                writer.write(many[at : at + 60])
+                await writer.drain()
+            assert b" 408 " not in await until_closed(reader)
+        assert world.gateway.metrics.counts["connections_closed:small_chunks"] == 2
+
+    play(tmp_path, story, [ANY], gateway_body_timeout_s=20.0)
+
+
+async def until_closed(reader: asyncio.StreamReader) -> bytes:
+    """What was said until the gateway closed it."""
+    said = b""
+    async with asyncio.timeout(15):
+        with contextlib.suppress(ConnectionResetError):
+            while data := await reader.read(4_096):
+                said += data
+    return said
+
+
+@played(otherwise=ANY)
+async def test_a_body_in_chunks_as_clients_send_them_is_read(world: World) -> None:
+    agent = await world.open()
+    body = call(agent.key, "word " * 80_000).partition(b"\r\n\r\n")[2]
+    for size in (2 * BYTES_A_CHUNK, 65_536):
+        data = chunked(agent.key, in_chunks(body, size))
+        async with connected(world, 1, data) as [(reader, _)]:
+            assert (await reader.readline()).startswith(b"HTTP/1.1 200")
+    small = call(agent.key).partition(b"\r\n\r\n")[2]
+    async with connected(world, 1, chunked(agent.key, in_chunks(small, 1))) as [(reader, _)]:
+        assert (await reader.readline()).startswith(b"HTTP/1.1 200")
+
+
+LONG = Rule(text="word " * 12_000, times=None)
+LONG_NAME = "m" * 256
+"""It stands in every event: the answer is more than the system takes for a client."""
+
+
+@played(
+    otherwise=LONG,
+    gateway_idle_timeout_s=1.0,
+    gateway_max_new_tokens=20_000,
+    gateway_keep_alive_s=60.0,
+)
+async def test_a_stream_that_nobody_reads_is_closed_and_its_turn_is_not_delivered(
+    world: World,
+) -> None:
+    agent = await world.open()
+    host, port = world.gateway.base_url.removeprefix("http://").split(":")
+    with socket.socket() as unread:
+        unread.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
+        unread.connect((host, int(port)))
+        unread.sendall(call(agent.key, stream=True, model=LONG_NAME))
+        await world.told(agent.session_id)
+    assert world.gateway.metrics.counts["connections_closed:not_read"] == 1
+    assert world.gateway.api.in_flight == 0
+
+
 def lines(said: str) -> list[dict[str, Any]]:
     return [json.loads(line) for line in said.splitlines() if line.startswith("{")]
 
@@ -186,6 +268,8 @@ def test_bad_keys_leave_a_few_lines_and_none_has_a_key_in_it(
             bad = {"authorization": f"Bearer ts-{number}"}
             async with world.http.post(f"{url}/v1/messages", headers=bad) as reply:
                 assert reply.status == 401
+        for _ in range(40):
+            assert (await world.control("sessions", {}, key=agent.key))[0] == 401
         for method in ("HEAD", "GET"):
             async with world.http.request(method, f"{url}/s/{agent.key}/v1/nothing") as reply:
                 assert reply.status == 404
@@ -204,6 +288,8 @@ def test_bad_keys_leave_a_few_lines_and_none_has_a_key_in_it(
     refused = [line for line in lines(said) if line["what"] == "refused"]
     anonymous = [line for line in refused if "session" not in line]
     (of_session,) = [line for line in refused if "session" in line]
+    at_control = [line for line in lines(said) if line["what"] == "refused_control"]
+    assert len(at_control) == SELDOM_LINES
     assert len(anonymous) == SELDOM_LINES
     assert anonymous[0]["path"] == "/v1/messages"
     assert anonymous[0]["detail"] == "401 invalid_api_key: not base64"

@@ -4,6 +4,7 @@
        │ header_timeout_s │                                    │ idle_timeout_s
        └──────► closed ◄──┴────────────────────────────────────┘
 
+    an answer that is not read  for idle_timeout_s: closed, and the turn counts as not delivered
     more than connections_max   the oldest without a request is closed, those that never had one
                                 first; if there is none, the new one's request is answered 503
     more than RESERVE beyond    the oldest of those, too, else 503 before a request is read
@@ -33,12 +34,17 @@ HEAD_BYTES_MAX = 65_536
 """Of a request's head; the server allows 8 KB a field."""
 PIPELINED_BYTES_MAX = 262_144
 """Sent behind a request that is under way. Clients wait for its answer; this would be kept."""
+CHUNKS_MAX, BYTES_A_CHUNK = 1_024, 256
+"""Chunks of one request's body: so many, and one more for so many bytes. The server takes 7 us for
+each, 0.3 s for 256 KB of the smallest, which come in one go, and it parses them before any key."""
 HEALTH_PATH = "/healthz"
-HEADER, IDLE = "header_timeout", "idle_timeout"
+HEADER, IDLE, UNREAD = "header_timeout", "idle_timeout", "not_read"
 _OTHER_FILES = 64
 """The log, its sockets, standard streams, the event loop's own."""
 _LOOK_S = 0.25
 _HEAD_END = b"\r\n\r\n"
+_LINE_END = b"\r\n"
+_CHUNK_STARTS = [_LINE_END + bytes([digit]) for digit in b"0123456789abcdefABCDEF"]
 _FULL = (
     b'{"type":"error","error":{"type":"overloaded_error","message":"too many connections: try '
     b'again"}}'
@@ -56,6 +62,7 @@ class Connection(asyncio.Protocol):
 
     __slots__ = (
         "_all",
+        "_chunks_max",
         "_inner",
         "_seen",
         "_tail",
@@ -65,6 +72,7 @@ class Connection(asyncio.Protocol):
         "had_request",
         "transport",
         "under_way",
+        "unread_since_s",
         "waits_since_s",
     )
 
@@ -83,8 +91,12 @@ class Connection(asyncio.Protocol):
         """Since when the head of a request is awaited, or the first byte of it."""
         self.before_head_end = False
         """Some of a head is there, not all."""
+        self.unread_since_s: float | None = None
+        """Since when what was written waits for the client to read; None: it does not."""
         self._seen = 0
         self._tail = b""
+        self._chunks_max: float = CHUNKS_MAX
+        """How many more of the request there may be."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Take it in, or turn it away."""
@@ -107,6 +119,8 @@ class Connection(asyncio.Protocol):
             excess = self._in_head(data)
         if excess:
             self._all.close(self, "sent_too_much")
+        elif self._in_small_chunks(data):
+            self._all.close(self, "small_chunks")
         else:
             self._inner.data_received(data)
 
@@ -122,11 +136,13 @@ class Connection(asyncio.Protocol):
 
     def pause_writing(self) -> None:
         """The client reads slowly."""
+        self.unread_since_s = asyncio.get_running_loop().time()
         if self.admitted:
             self._inner.pause_writing()
 
     def resume_writing(self) -> None:
         """It goes on."""
+        self.unread_since_s = None
         if self.admitted:
             self._inner.resume_writing()
 
@@ -144,7 +160,18 @@ class Connection(asyncio.Protocol):
         self.under_way, self.before_head_end = False, False
         self._seen = 0 if body_arrived else -1
         self._tail = b""
+        self._chunks_max = CHUNKS_MAX
         self.waits_since_s = asyncio.get_running_loop().time()
+
+    def _in_small_chunks(self, data: bytes) -> bool:
+        """Whether it divides the request's body into more chunks than there may be.
+
+        Lines that begin as a chunk does are counted, whatever they are: no other body has many.
+        """
+        self._chunks_max += len(data) / BYTES_A_CHUNK
+        if data.count(_LINE_END) * BYTES_A_CHUNK > len(data):
+            self._chunks_max -= sum(map(data.count, _CHUNK_STARTS))
+        return self._chunks_max < 0
 
     def _in_head(self, data: bytes) -> bool:
         """Whether this is more of a head than there may be."""
@@ -303,3 +330,6 @@ class Connections:
             limit_s = self._header_s if one.before_head_end else self._idle_s
             if one.waits_since_s < now_s - limit_s:
                 self.close(one, HEADER if one.before_head_end else IDLE)
+        for one in list(self._open.values()):
+            if one.unread_since_s is not None and one.unread_since_s < now_s - self._idle_s:
+                self.close(one, UNREAD)
