@@ -12,6 +12,8 @@ import time
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
+import cramjam
+
 from streams.settings import Settings
 from tests.attack.gateway_process import Victim, Watched, head, status_of, victim
 from tests.attack.scenario import Bound, scenario, scenarios_in
@@ -92,6 +94,35 @@ async def _bombs(gateway: Victim) -> tuple[Watched, list[int]]:
             fields = ("content-encoding: gzip", f"content-length: {len(BOMB)}")
             writer.write(head("POST", CHAT, key, *fields) + BOMB)
         return watched, list(await asyncio.gather(*(_end(reader, 60) for reader, _ in pairs)))
+
+
+@scenario(quick=True)
+def bombs_one_after_another(folder: Path) -> Iterator[Bound]:
+    """A body that is too much once it is unpacked or counted, 20 times in each way."""
+    with victim(folder) as gateway:
+        watched, statuses = asyncio.run(_one_after_another(gateway))
+    yield Bound("memory growth", watched.grown_mb, at_most=250, unit="MB")
+    yield Bound("requests refused with 413", statuses.count(413), at_least=len(statuses))
+    yield from healthy(watched)
+
+
+async def _one_after_another(gateway: Victim) -> tuple[Watched, list[int]]:
+    key = await asyncio.to_thread(gateway.open_session)
+    spaces, most = b" " * 60_000_000, Settings().gateway_body_bytes_max
+    bodies = [
+        ("br", bytes(cramjam.brotli.compress(spaces))),
+        ("zstd", bytes(cramjam.zstd.compress(spaces))),
+        ("gzip", gzip.compress(spaces)),
+        ("gzip", gzip.compress(b"," * most)),
+    ]
+    statuses: list[int] = []
+    async with gateway.watched() as watched:
+        for name, body in bodies * 20:
+            async with connected(gateway.port, 1) as [(reader, writer)]:
+                fields = (f"content-encoding: {name}", f"content-length: {len(body)}")
+                writer.write(head("POST", CHAT, key, *fields) + body)
+                statuses.append(await _end(reader, 60))
+    return watched, statuses
 
 
 @scenario(quick=False)

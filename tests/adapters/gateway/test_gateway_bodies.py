@@ -1,9 +1,11 @@
 """How bodies come in: packed, slow, or more of them than one session, or all, may hold."""
 
 import asyncio
+import gc
 import gzip
 import itertools
 import json
+import os
 import zlib
 from collections.abc import AsyncIterator, Callable
 from typing import Any
@@ -24,6 +26,7 @@ from tests.adapters.gateway.agents_kinds import Talker
 from tests.adapters.gateway.faults_apis import Wire, answered, for_each_api
 from tests.adapters.gateway.test_gateway_faults_refusals import paths
 from tests.adapters.gateway.world import World, played, until
+from tests.soak.memory import own_bytes
 
 ANY = Rule(text="Yes.", times=None)
 SLOW = Rule(text="Yes.", times=None, delay_ms=500)
@@ -179,6 +182,28 @@ async def test_long_bodies_that_come_at_once_are_read_in_turn(world: World) -> N
     watching.cancel()
     assert max(begun) > 1
     assert max(after - before for before, after in itertools.pairwise(begun)) == 1
+
+
+@played(otherwise=ANY)
+async def test_a_body_that_is_refused_is_let_go_without_the_garbage_collector(
+    world: World,
+) -> None:
+    agent = await world.open()
+    most = world.settings.gateway_body_bytes_max
+    spaces = bytes(cramjam.brotli.compress(b" " * 2 * most))
+    bombs = {"br": spaces, "gzip": gzip.compress(b"," * most)}
+    url = f"{world.gateway.base_url}/v1/chat/completions"
+    gc.collect()
+    gc.disable()
+    try:
+        before = own_bytes(os.getpid())
+        for encoding, bomb in [*bombs.items()] * 10:
+            headers = {"authorization": f"Bearer {agent.key}", "content-encoding": encoding}
+            async with world.http.post(url, data=bomb, headers=headers) as reply:
+                assert reply.status == 413
+        assert own_bytes(os.getpid()) - before < 4 * most
+    finally:
+        gc.enable()
 
 
 @for_each_api(otherwise=SLOW, gateway_session_calls_max=3)

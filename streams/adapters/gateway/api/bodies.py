@@ -78,7 +78,12 @@ class Bodies:
         # A thread does not stop for a client that hangs up, so what it holds counts until it ends.
         working = asyncio.create_task(self._in_thread(body, unpack, use))
         use.hold_until_done(working)
-        return await asyncio.shield(working)
+        try:
+            return await asyncio.shield(working)
+        finally:
+            # What it raises leads to this frame; led this back to it, all that its frames hold,
+            # tens of megabytes, would stay until the garbage collector comes by.
+            del working
 
     async def _arrived(self, request: web.Request, use: RequestUse) -> bytes:
         chunks: list[bytes] = []
