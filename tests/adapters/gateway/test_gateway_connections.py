@@ -206,6 +206,25 @@ def test_a_body_in_chunks_of_a_byte_is_cut_off_before_it_is_parsed(
     play(tmp_path, story, [ANY], gateway_body_timeout_s=20.0)
 
 
+@played(otherwise=ANY, gateway_body_timeout_s=20.0)
+async def test_fields_behind_a_body_are_cut_off_before_they_are_parsed(world: World) -> None:
+    agent = await world.open()
+    fields = b"0\r\n" + b"z:1\r\n" * (2 * CHUNKS_MAX)
+    async with connected(world, 1, chunked(agent.key, fields)) as [(reader, _)]:
+        assert await until_closed(reader) == b""
+    assert world.gateway.metrics.counts["connections_closed:small_chunks"] == 1
+
+
+@played(otherwise=ANY)
+async def test_a_body_of_many_short_lines_is_read(world: World) -> None:
+    agent = await world.open()
+    messages = [user("Hi") for _ in range(2 * CHUNKS_MAX)]
+    printed = json.dumps({"model": "m", "messages": messages}, indent=1).replace("\n", "\r\n")
+    data = chunked(agent.key, in_chunks(printed.encode(), 65_536))
+    async with connected(world, 1, data) as [(reader, _)]:
+        assert (await reader.readline()).startswith(b"HTTP/1.1 200")
+
+
 async def until_closed(reader: asyncio.StreamReader) -> bytes:
     """What was said until the gateway closed it."""
     said = b""

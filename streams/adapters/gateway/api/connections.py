@@ -17,6 +17,7 @@ fewer than RESERVE connections beyond the limit ask for something else.
 """
 
 import asyncio
+import re
 import resource
 from collections.abc import Awaitable, Callable
 from typing import cast
@@ -44,7 +45,8 @@ _OTHER_FILES = 64
 _LOOK_S = 0.25
 _HEAD_END = b"\r\n\r\n"
 _LINE_END = b"\r\n"
-_CHUNK_STARTS = [_LINE_END + bytes([digit]) for digit in b"0123456789abcdefABCDEF"]
+_CHUNK_OR_FIELD = re.compile(rb'\r\n[^\s"{}\[\]]')
+"""Begins as a line of JSON that somebody printed does not."""
 _FULL = (
     b'{"type":"error","error":{"type":"overloaded_error","message":"too many connections: try '
     b'again"}}'
@@ -164,13 +166,13 @@ class Connection(asyncio.Protocol):
         self.waits_since_s = asyncio.get_running_loop().time()
 
     def _in_small_chunks(self, data: bytes) -> bool:
-        """Whether it divides the request's body into more chunks than there may be.
+        """Whether it has more chunks, or fields before or behind them, than there may be.
 
-        Lines that begin as a chunk does are counted, whatever they are: no other body has many.
+        Lines that begin as those do are counted, whatever they are: no other body has many.
         """
         self._chunks_max += len(data) / BYTES_A_CHUNK
         if data.count(_LINE_END) * BYTES_A_CHUNK > len(data):
-            self._chunks_max -= sum(map(data.count, _CHUNK_STARTS))
+            self._chunks_max -= len(_CHUNK_OR_FIELD.findall(data))
         return self._chunks_max < 0
 
     def _in_head(self, data: bytes) -> bool:
