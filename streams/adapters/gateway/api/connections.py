@@ -47,6 +47,7 @@ _HEAD_END = b"\r\n\r\n"
 _LINE_END = b"\r\n"
 _CHUNK_OR_FIELD = re.compile(rb'\r\n[^\s"{}\[\]]')
 """Begins as a line of JSON that somebody printed does not."""
+_LOOKED_AT = 16_384
 _FULL = (
     b'{"type":"error","error":{"type":"overloaded_error","message":"too many connections: try '
     b'again"}}'
@@ -172,8 +173,11 @@ class Connection(asyncio.Protocol):
         """
         self._chunks_max += len(data) / BYTES_A_CHUNK
         if data.count(_LINE_END) * BYTES_A_CHUNK > len(data):
-            self._chunks_max -= len(_CHUNK_OR_FIELD.findall(data))
-        return self._chunks_max < 0
+            for at in range(0, len(data), _LOOKED_AT):  # the first mostly tells
+                self._chunks_max -= len(_CHUNK_OR_FIELD.findall(data, at, at + _LOOKED_AT))
+                if self._chunks_max < 0:
+                    return True
+        return False
 
     def _in_head(self, data: bytes) -> bool:
         """Whether this is more of a head than there may be."""
