@@ -98,7 +98,8 @@ def judged(outcome: Outcome, sampled: Counter[Generated], seen: Iterable[int]) -
 def _not_begun(outcome: Outcome, others: Counter[Generated], rest: Counter[Generated]) -> int:
     """How many turns are not even the beginning of what was sampled; the rest loses the others.
 
-    What a client left is recorded as far as the gateway had it, and the engine was ahead of that.
+    What a client left is recorded as far as the gateway had it, and the engine was ahead of that;
+    if the client left before the engine had the request, nothing was sampled.
     """
     left_early = recorded(
         dataclasses.replace(
@@ -107,6 +108,8 @@ def _not_begun(outcome: Outcome, others: Counter[Generated], rest: Counter[Gener
     )
     foreign = (others - left_early).total()
     for prompt, ids, logprobs in (others & left_early).elements():
+        if not ids:
+            continue
         whole = next(
             (
                 (p, i, lp)
