@@ -204,6 +204,8 @@ def _texts_to_raw(kind: type[Record], fields: dict[str, Any]) -> None:
         fields["prompt_messages"] = _read_text(_MESSAGES, "prompt_messages", text)
     if kind in _REWARDED and isinstance(fields.get("reward"), str):
         fields["reward"] = _read_text(_PAYLOAD, "reward", fields["reward"])
+    elif kind in _REWARDED and isinstance(fields.get("reward"), dict):
+        _check_map(fields["reward"])
 
 
 def _read_text(reader: Any, name: str, text: Any) -> Any:
@@ -216,6 +218,16 @@ def _read_text(reader: Any, name: str, text: Any) -> Any:
         return reader.decode(data)
     except (ValueError, RecursionError) as error:
         raise ValueError(f"`{name}`: {error}") from None
+
+
+def _check_map(reward: dict[Any, Any]) -> None:
+    """A payload written as a map has to have a JSON text, which is how it is passed on."""
+    try:
+        text = msgspec.json.encode(reward)
+    except (ValueError, TypeError, RecursionError) as error:
+        raise ValueError(f"`reward`: {error}") from None
+    if too_deep(text):
+        raise ValueError("`reward`: nested too deep")
 
 
 def _decode_wire_value(kind: Any, value: Any) -> Any:

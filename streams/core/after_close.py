@@ -10,10 +10,10 @@ from schemas import codec
 from schemas.events import Event, Reward, Turn
 from schemas.samples import SampleRevised
 from streams.core.effects import EVENT_ROW, NOTHING, Effects
-from streams.core.event_bytes import payload_bytes
+from streams.core.event_bytes import reward_bytes
 from streams.core.limits import DEFAULT_LIMITS, Limits
 from streams.core.record_budget import SAMPLE_ID
-from streams.core.rewards import RewardBook, share
+from streams.core.rewards import RewardBook, ScoredReward, share
 from streams.core.state import ClosedSession, Marker
 from streams.errors import BadEvent
 
@@ -43,8 +43,9 @@ def apply_late(
 
 def read_back(state: ClosedSession, event: Reward, position: int) -> None:
     """Fold in a late reward whose row was kept, without building what it led to."""
-    state.rewards.add(event)
-    _keep(state, event, position, state.rewards)
+    reward = ScoredReward.of(event)
+    state.rewards.fold(reward)
+    _keep(state, reward, position, state.rewards)
 
 
 def _reward(
@@ -53,41 +54,42 @@ def _reward(
     marker = state.marker
     again = position <= state.newest
     book = _book_before(state, position)
-    if event.reward_id in book.seen:
+    reward = ScoredReward.of(event)
+    if book.knows(reward):
         return state, Effects(ignored=True)
     revised = state.sizes.samples_of(event.turn_id)
     if not revised:
         detail = "the session is closed and no sample of it can be revised; replay its log with "
         detail += "the reward in time, or under a default reward"
         raise BadEvent("late_reward", detail)
-    counts = book.would_count(event)
-    if event.origin == "judged" and not counts:
+    if event.origin == "judged" and not book.would_count(reward):
         return state, Effects(ignored=True)
     if event.reward_invalid:
         raise BadEvent("invalid_field", "a late reward that is not a finite number")
     kept = again and any(at == position for at, _ in state.late)
     if not kept:
-        _check_budgets(state, event, len(revised), limits)
+        _check_budgets(state, reward, len(revised), limits)
     book = book.copy()
-    book.add(event)
+    book.fold(reward)
     revisions = tuple(
         _revision(marker, *marker.samples[index], book, position) for index in revised
     )
     if not kept:
         _check_sizes(state, revisions, limits)
     if not again:
-        _keep(state, event, position, book)
+        _keep(state, reward, position, book)
     return state, Effects(row=EVENT_ROW, revisions=revisions)
 
 
-def _keep(state: ClosedSession, event: Reward, position: int, book: RewardBook) -> None:
+def _keep(state: ClosedSession, reward: ScoredReward, position: int, book: RewardBook) -> None:
     """Remember a late reward that `book` has."""
-    if event.turn_id is not None and event.turn_id in book.of_turns:
-        state.sizes.add(event.turn_id)
-    revised = state.sizes.samples_of(event.turn_id)
+    if reward.turn_id is not None and reward.turn_id in book.of_turns:
+        state.sizes.add(reward.turn_id)
+    revised = state.sizes.samples_of(reward.turn_id)
     plain = _revision(state.marker, SAMPLE_ID, [], book, position)
     state.revised_bytes += state.sizes.of(revised, len(codec.to_msgpack(plain)))
-    state.late.append((position, event))
+    state.late.append((position, reward))
+    state.late_bytes += reward_bytes(reward.payload)
     state.rewards = book
 
 
@@ -105,15 +107,22 @@ def _revision(
     )
 
 
-def _check_budgets(state: ClosedSession, event: Reward, revised: int, limits: Limits) -> None:
+def _check_budgets(
+    state: ClosedSession, reward: ScoredReward, revised: int, limits: Limits
+) -> None:
     """Before anything is made of it: rewards and the bytes that each revision repeats."""
     if len(state.late) >= limits.late_rewards:
         detail = f"the session has {len(state.late)} late rewards, its budget is "
         detail += f"{limits.late_rewards}"
         raise BadEvent("oversize", detail)
-    payload = payload_bytes(event.reward)
+    payload = len(bytes(reward.payload))
     if payload > limits.metadata_bytes:
         detail = f"the reward's payload is over the limit of {limits.metadata_bytes} bytes"
+        raise BadEvent("oversize", detail)
+    kept = state.late_bytes + reward_bytes(reward.payload)
+    if kept > limits.late_reward_bytes:
+        detail = f"the session's late rewards would take {kept} bytes, the budget is "
+        detail += f"{limits.late_reward_bytes}"
         raise BadEvent("oversize", detail)
     _check_total(state, payload * revised, limits)
 
@@ -145,5 +154,5 @@ def _book_before(state: ClosedSession, position: int) -> RewardBook:
     book = state.marker.rewards.copy()
     for at, late in state.late:
         if at < position:
-            book.add(late)
+            book.fold(late)
     return book

@@ -190,7 +190,12 @@ def marker_of_totals(marker: Marker) -> Marker:
     turn_ids = [turn_id for _, turns in marker.samples for turn_id in turns] + marker.other_turns
     digest = blake2b(msgpack.packb(turn_ids), digest_size=_DIGEST_BYTES).hexdigest()
     rewards = msgspec.structs.replace(
-        marker.rewards, payload=NOT_GIVEN, of_turns={}, judged_turns=set(), seen=set()
+        marker.rewards,
+        payload=NOT_GIVEN,
+        of_turns={},
+        judged_turns=set(),
+        seen=set(),
+        seen_judged=set(),
     )
     return msgspec.structs.replace(
         marker, samples=[], other_turns=[], rewards=rewards, turns_digest=digest

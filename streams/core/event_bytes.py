@@ -6,13 +6,17 @@ both. Computed from the fields, since files and logs spell the same event differ
 
 from operator import attrgetter
 
-from schemas.events import Turn
+import msgspec
+
+from schemas.events import Event, Reward, Turn
 from schemas.record import json_text
 
 _RUN_BYTES = 128
 """In memory: a tuple and its numbers."""
 _CHAR_BYTES = 4
 """In memory, of a text that is not ASCII."""
+_CHANNEL_BYTES = 512
+"""In memory, beside name and data."""
 _EVENT_BYTES = 256
 """Names and numbers of any event."""
 _texts_of = attrgetter(
@@ -32,9 +36,16 @@ def turn_bytes(turn: Turn) -> int:
     return size
 
 
-def reward_bytes(reward: object) -> int:
-    """A reward: its payload, if it has one."""
-    return _EVENT_BYTES + payload_bytes(reward)
+def event_bytes(event: Event) -> int:
+    """Any event; what a session has one of counts no more than its names."""
+    if isinstance(event, Turn):
+        return turn_bytes(event)
+    return _EVENT_BYTES + (payload_bytes(event.reward) if isinstance(event, Reward) else 0)
+
+
+def reward_bytes(payload: msgspec.Raw) -> int:
+    """A reward with this payload, if any."""
+    return _EVENT_BYTES + len(bytes(payload))
 
 
 def payload_bytes(reward: object) -> int:
@@ -58,7 +69,12 @@ def own_bytes(turn: Turn) -> int:
     for _, _, reason in turn.untrained_runs or ():
         size += _CHAR_BYTES * len(reason)
     for name, channel in (turn.channels or {}).items():
-        size += _text_bytes(name) + len(channel.data or b"") + len(channel.digest or b"")
+        size += (
+            _CHANNEL_BYTES
+            + _text_bytes(name)
+            + len(channel.data or b"")
+            + len(channel.digest or b"")
+        )
         size += _text_bytes(channel.blob or "")
     return size
 

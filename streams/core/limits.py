@@ -31,6 +31,8 @@ class Limits:
     """Rewards by id and turns with a reward of their own."""
     late_rewards: int = 10_000
     """Rewards after the close, each of which revises samples."""
+    late_reward_bytes: int = 16_000_000
+    """As they are kept: each further one may have to read all of them back."""
     events: int = 250_000
     """Events of any kind that leave a row. Only what closes the session is taken after them."""
     event_bytes: int = 1_073_741_824

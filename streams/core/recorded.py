@@ -116,6 +116,8 @@ def without_prompt(turn: Turn) -> Turn:
         output_ids=_NO_IDS,
         logprobs=logprobs,
         response_message=NOT_GIVEN,
+        # Held by the book of rewards.
+        reward=None,
         # A Raw read from a JSON line is a view that would keep the whole line alive.
         tools=turn.tools.copy() if turn.tools else NOT_GIVEN,
     )

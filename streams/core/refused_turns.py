@@ -4,15 +4,17 @@
     trains      └────── oversize ───────────┘
 
 A refused turn fills its number, so it leaves no gap, and the turns before it train. What is kept
-of it is its name, its number and how many tokens it sampled, in the row of its event.
+of it is its name, its number and how many tokens it sampled, in the row of its event, and whose
+rollout the session is, where no event before it says so.
 
 Invariant: rows and ledger are bounded; turns beyond their share are counted, not named.
 """
 
-from collections.abc import Iterator
-from typing import NamedTuple
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
 
 from schemas.events import Turn
+from schemas.record import IDENTITY_FIELDS
 from schemas.samples import LedgerRow, UntrainedReason
 from streams.errors import BadEvent
 
@@ -24,11 +26,15 @@ class RefusedTurn(NamedTuple):
     generated: int
     source: str | None
     seq: int | None
+    identity: dict[str, Any] | None = None
+    """What it adds to the session's; rows of before have none."""
 
     @classmethod
-    def of(cls, turn: Turn) -> "RefusedTurn":
-        """What the event says of it."""
-        return cls(turn.turn_id, int(turn.output_ids.size), turn.source, turn.seq)
+    def of(cls, turn: Turn, known: Mapping[str, Any]) -> "RefusedTurn":
+        """What the event says of it, in a session whose identity is known as far as this."""
+        said = {name: getattr(turn, name) for name in IDENTITY_FIELDS if name not in known}
+        added = {name: value for name, value in said.items() if value is not None}
+        return cls(turn.turn_id, int(turn.output_ids.size), turn.source, turn.seq, added or None)
 
 
 class RefusedTurns:

@@ -42,7 +42,7 @@ from streams.core.effects import (
     closed_with,
     with_totals,
 )
-from streams.core.event_bytes import payload_bytes, reward_bytes, turn_bytes
+from streams.core.event_bytes import event_bytes, payload_bytes, turn_bytes
 from streams.core.limits import Limits, limits_from
 from streams.core.policy import Policy, policy_from
 from streams.core.record_budget import (
@@ -94,7 +94,7 @@ def apply(
         error.turn_id = getattr(event, "turn_id", None)
         refused = None
         if isinstance(event, Turn) and error.code == "oversize":
-            refused = RefusedTurn.of(event)
+            refused = RefusedTurn.of(event, {} if session is None else session.identity)
         if session is None or (state is None and refused is None):
             return None, Effects(refusals=(error,))
         count(session, error.code, position, refused)
@@ -241,10 +241,10 @@ def _turn(session: OpenSession, event: Turn, position: int, _: Rules) -> Effects
 
 
 def _reward(session: OpenSession, event: Reward, position: int, rules: Rules) -> Effects:
-    if event.reward_id in session.rewards.seen:
+    if session.rewards.knows(event):
         return _counted(session, DUPLICATE, position)
     _check_payload(event.reward, session.limits)
-    kept_bytes = _with_event(session, reward_bytes(event.reward))
+    kept_bytes = _with_event(session, event_bytes(event))
     session.records = _with_reward(session, event, session.records)
     session.event_bytes = kept_bytes
     session.rewards.add(event)
@@ -294,15 +294,14 @@ def _ended(session: OpenSession, event: SessionEnded, position: int, rules: Rule
     session.identity = _merged_identity(session, event)
     session.ended = event
     if event.reward is not None or event.reward_invalid:
-        session.rewards.add(
-            Reward(
-                session_id=session.session_id,
-                reward_id="end",
-                reward=event.reward,
-                origin=event.reward_origin,
-                judged_ms=event.judged_ms,
-            )
+        reward = Reward(
+            session_id=session.session_id,
+            reward_id="end",
+            reward=event.reward,
+            origin=event.reward_origin,
+            judged_ms=event.judged_ms,
         )
+        session.rewards.add(reward)
     if _waits_for_reward(session, event):
         return KEPT
     return _closed(session, position, rules)
@@ -358,6 +357,7 @@ def _may_close(session: OpenSession, event: Event) -> bool:
 
 
 def _refuse_turn(session: OpenSession, refused: RefusedTurn) -> None:
+    session.identity = {**(refused.identity or {}), **session.identity}
     session.numbering.add(refused.source, refused.seq)
     records = session.records.plus(of_refused_turn(refused.turn_id))
     named = fits(records, session.limits.record_bytes)
@@ -380,7 +380,7 @@ def _reward_of(turn: Turn) -> Reward | None:
 def _with_reward(session: OpenSession, reward: Reward, records: RecordBytes) -> RecordBytes:
     """What the records take with one more reward; `oversize` if that is over a budget."""
     book, limits = session.rewards, session.limits
-    total = len(book.seen) + len(book.of_turns)
+    total = len(book.seen) + len(book.seen_judged) + len(book.of_turns)
     if reward.reward_id is not None:
         total, records = total + 1, records.plus(of_reward_id(reward.reward_id))
     if reward.turn_id is not None and reward.turn_id not in book.of_turns:

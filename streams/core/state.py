@@ -11,14 +11,14 @@ from typing import Any
 
 import msgspec
 
-from schemas.events import Reward, SessionEnded, SessionOpened
+from schemas.events import SessionEnded, SessionOpened
 from schemas.record import NOT_GIVEN
 from streams.core.gaps import Numbering
 from streams.core.limits import DEFAULT_LIMITS, Limits
 from streams.core.policy import PROFILES, Policy
 from streams.core.record_budget import NO_BYTES, RecordBytes
 from streams.core.refused_turns import RefusedTurns
-from streams.core.rewards import RewardBook
+from streams.core.rewards import RewardBook, ScoredReward
 from streams.core.sample_size import turn_reward_bytes, turn_rewards_bytes
 from streams.core.tree import Tree
 
@@ -157,8 +157,10 @@ class ClosedSession:
 
     marker: Marker
     turn_ids: frozenset[str]
-    late: list[tuple[int, Reward]] = field(default_factory=list)
-    """Position and event, in order; kept as rows beside the marker."""
+    late: list[tuple[int, ScoredReward]] = field(default_factory=list)
+    """With their positions, in order; kept as rows beside the marker."""
+    late_bytes: int = 0
+    """What those rows take."""
     rewards: RewardBook
     """The marker's book with every late reward folded in."""
     revised_bytes: int = 0

@@ -25,7 +25,7 @@ from typing import Protocol
 
 from schemas import codec
 from schemas.events import Purge
-from streams.core.effects import EVENT_ROW, Effects, with_totals
+from streams.core.effects import Effects, with_totals
 from streams.core.partition import refused_purge
 from streams.errors import LogError, NoSuchPosition, PositionMoved, TooLarge, WrongLog
 from streams.log.interface import Entry, Log, Outgoing, Position
@@ -50,6 +50,8 @@ from streams.processor.rows import (
     MarkerKey,
     Row,
     RowKey,
+    check_offset,
+    named_events,
     read_key,
     read_row,
     write_key,
@@ -192,29 +194,29 @@ class EmbeddedProcessor:
         group = self._settings.processor_id
         state = PartitionState(self._rules, self.counts)
         committed = await self._log.committed(group, self._topic)
-        starts = await self._log.start_positions(self._topic)
-        self._end = (await self._log.end_positions(self._topic)).get(PARTITION, 0)
-        self._committed = committed.get(PARTITION)
-        self._next = starts.get(PARTITION, 0) if self._committed is None else self._committed
-        rows: dict[int, tuple[str, Row]] = {}
+        start = (await self._log.start_positions(self._topic)).get(PARTITION, 0)
+        end = (await self._log.end_positions(self._topic)).get(PARTITION, 0)
+        self._committed, self._end = committed.get(PARTITION), end
+        self._next = start if self._committed is None else self._committed
+        rows: dict[RowKey, Row] = {}
         others: list[tuple[int, bytes, bytes]] = []
         async for written, value in self._log.table_entries():
             with self._skipping_foreign_entries():
                 key = read_key(written)
                 if isinstance(key, RowKey):
-                    rows[key.offset] = key.session_id, read_row(value[TIME_BYTES:])
+                    row = read_row(value[TIME_BYTES:])
+                    check_offset(key.offset, end, start if row.names_event else 0)
+                    rows[key] = row
                 else:
                     others.append((int.from_bytes(value[:TIME_BYTES]), written, value[TIME_BYTES:]))
         for written_ms, written, value in sorted(others):
             with self._skipping_foreign_entries():
-                state.load(written, value, written_ms)
-        whole = [offset for offset, (_, row) in rows.items() if row.code is None]
-        events = await self._log.entries_at(self._topic, whole)
-        for entry in events:
-            session_id, row = rows[entry.position.offset]
-            rows[entry.position.offset] = session_id, row._replace(value=entry.value)
-        for offset, (session_id, row) in sorted(rows.items()):
-            state.keep(session_id, offset, row)
+                state.load(written, value, written_ms, end)
+        events = await self._log.entries_at(self._topic, named_events(rows))
+        values = {entry.position.offset: entry.value for entry in events}
+        for (offset, session_id), row in sorted(rows.items()):
+            named = row.names_event
+            state.keep(session_id, offset, row._replace(value=values[offset]) if named else row)
         self._state, self._ready = state, True
         self._caught_up_s = None
         self.counts["recoveries"] += 1
@@ -272,13 +274,13 @@ class EmbeddedProcessor:
         if effects.revisions:
             key = self._state.marker(session_id).key.encode()
             await self._send_parts(revisions_of(effects, key, self._settings), offset, batch)
-        row = row_of(effects, logged_ms, value)
+        row = row_of(effects, event, logged_ms, value)
         if row is None:
             self.counts["ignored"] += not effects.refusals
             return
         self._state.keep(session_id, offset, row)
         # The event itself stands in the turns already, in the same file.
-        stored = row._replace(value=None) if effects.row == EVENT_ROW else row
+        stored = row._replace(value=None) if row.value is value else row
         batch.put(RowKey(offset, session_id), write_row(stored), logged_ms)
 
     async def _send_parts(self, records: Iterable[Outgoing], offset: int, batch: Batch) -> None:

@@ -27,6 +27,8 @@ from streams.processor.rows import (
     MarkerKey,
     Row,
     RowKey,
+    check_offset,
+    named_events,
     read_key,
     read_row,
     write_key,
@@ -35,11 +37,10 @@ from streams.settings import KAFKA, Settings
 
 _BATCH_WAIT_S = 0.5
 _ENTRIES_MAX = 5000
-"""In front of a value of the embedded table: when it was written."""
 
 
-class Table(Protocol):
-    """What an embedded log has beyond a `Log`, as far as it is looked at here."""
+class Table(Log, Protocol):
+    """An embedded log with its table, as far as it is looked at here."""
 
     async def table_get(self, key: bytes) -> bytes | None:
         """One entry."""
@@ -148,14 +149,17 @@ async def _load_changelog(
 async def _load_table(
     log: Table, settings: Settings, state: PartitionState, session_ids: Collection[str]
 ) -> None:
-    rows: dict[int, tuple[str, Row]] = {}
+    rows: dict[RowKey, Row] = {}
+    ((start, end),) = (await bounds(log, settings.turns_topic)).values()
     async for written, value in log.table_entries():
         if not _asked(written, session_ids):
             continue
         key = read_key(written)
         if isinstance(key, RowKey):
             with contextlib.suppress(ValueError):
-                rows[key.offset] = key.session_id, read_row(value[TIME_BYTES:])
+                row = read_row(value[TIME_BYTES:])
+                check_offset(key.offset, end, start if row.names_event else 0)
+                rows[key] = row
         else:
             _load_timed(state, written, value)
     # The table was read in steps: who closed meanwhile has lost rows that we did not see.
@@ -163,18 +167,17 @@ async def _load_table(
         marker_key = write_key(MarkerKey(session_id))
         if (marker := await log.table_get(marker_key)) is not None:
             _load_timed(state, marker_key, marker)
+    markers = state.markers
     rows = {
-        offset: (session_id, row)
-        for offset, (session_id, row) in rows.items()
-        if session_id not in state.markers or offset > state.markers[session_id].closed_at
+        key: row
+        for key, row in rows.items()
+        if key.session_id not in markers or key.offset > markers[key.session_id].closed_at
     }
-    whole = sorted(offset for offset, (_, row) in rows.items() if row.code is None)
-    for entry in await log.entries_at(settings.turns_topic, whole):
-        offset = entry.position.offset
-        session_id, row = rows[offset]
-        rows[offset] = session_id, row._replace(value=entry.value)
-    for offset, (session_id, row) in sorted(rows.items()):
-        state.keep(session_id, offset, row)
+    events = await log.entries_at(settings.turns_topic, named_events(rows))
+    values = {entry.position.offset: entry.value for entry in events}
+    for (offset, session_id), row in sorted(rows.items()):
+        named = row.names_event
+        state.keep(session_id, offset, row._replace(value=values[offset]) if named else row)
 
 
 def _load_timed(state: PartitionState, key: bytes, value: bytes) -> None:

@@ -35,6 +35,7 @@ from streams.processor.rows import (
     MarkerKey,
     Row,
     RowKey,
+    check_offset,
     kept_marker,
     read_floor,
     read_key,
@@ -45,7 +46,6 @@ from streams.processor.rows import (
 
 _LATE_BYTES_MAX = 16_000_000
 """Of markers and late rewards that are held as they are read, which takes ten times as much."""
-_LATE_ROW_BYTES = 200
 
 
 class PartitionState:
@@ -93,7 +93,7 @@ class PartitionState:
                 if value is None:
                     self.forget_row(session_id, offset)
                 else:
-                    _check_offset(offset, log_end)
+                    check_offset(offset, log_end)
                     self.keep(session_id, offset, read_row(value))
                     self._live.pop(session_id, None)
             case MarkerKey(session_id):
@@ -101,11 +101,11 @@ class PartitionState:
                     self.forget_marker(session_id)
                 else:
                     kept = kept_marker(session_id, value, written_ms)
-                    _check_offset(kept.closed_at, log_end)
+                    check_offset(kept.closed_at, log_end)
                     self._close(session_id, kept)
             case FloorKey(offset):
                 if value is not None:
-                    _check_offset(offset, log_end)
+                    check_offset(offset, log_end)
                     self.raise_floor(offset, read_floor(value, offset))
                 else:
                     self.floors.pop(offset, None)
@@ -329,13 +329,13 @@ class PartitionState:
         if state is None:
             return
         if session_id in self.markers:
-            self._remember_late(session_id)
+            self._remember_late(session_id, state)
         self._live[session_id] = state
 
-    def _remember_late(self, session_id: str) -> None:
-        rows = self.rows.get(session_id, {})
+    def _remember_late(self, session_id: str, state: State) -> None:
         self._forget_late(session_id)
-        self._late[session_id] = len(self.markers[session_id].value) + _LATE_ROW_BYTES * len(rows)
+        late_bytes = state.late_bytes if isinstance(state, ClosedSession) else 0
+        self._late[session_id] = len(self.markers[session_id].value) + late_bytes
         self._late_bytes += self._late[session_id]
         while self._late_bytes > _LATE_BYTES_MAX and len(self._late) > 1:
             oldest = next(iter(self._late))
@@ -397,8 +397,3 @@ class PartitionState:
                 f"be read and is left out: {why:.200}\n"
             )
         self._counts["unreadable_rows"] += 1
-
-
-def _check_offset(offset: int, log_end: int) -> None:
-    if offset >= log_end:
-        raise ValueError(f"offset {offset} of a log that ends at {log_end}")

@@ -8,7 +8,8 @@ Invariant: key and value follow from the source log alone, never from a clock, a
 generation, so two workers that write the same key write the same bytes.
 """
 
-from typing import NamedTuple
+from collections.abc import Mapping
+from typing import NamedTuple, TypeVar
 
 import msgpack
 import msgspec
@@ -16,6 +17,7 @@ import msgspec
 from streams.core.refused_turns import RefusedTurn
 from streams.core.state import Marker
 
+_Decoded = TypeVar("_Decoded")
 _OFFSET_BYTES = 8
 OFFSET_END = 1 << 63
 """Logs count in signed integers; no processor writes a higher offset."""
@@ -31,6 +33,11 @@ class Row(NamedTuple):
     code: str | None = None
     refused_turn: RefusedTurn | None = None
     """Beside the code of a turn over a budget; rows of before have none."""
+
+    @property
+    def names_event(self) -> bool:
+        """Whether the event is to be read from the log, where the row's key says."""
+        return self.value is None and self.code is None
 
 
 class RowKey(NamedTuple):
@@ -106,6 +113,17 @@ def _offset(data: bytes) -> int:
     return offset
 
 
+def check_offset(offset: int, end: int, start: int = 0) -> None:
+    """`ValueError` if a log with these bounds has no such event."""
+    if not start <= offset < end:
+        raise ValueError(f"an entry of event {offset}, the log holds {start} to {end}")
+
+
+def named_events(rows: Mapping[RowKey, Row]) -> list[int]:
+    """The offsets of the events that rows only name, in order."""
+    return sorted({key.offset for key, row in rows.items() if row.names_event})
+
+
 def write_row(row: Row) -> bytes:
     """A row as changelog bytes."""
     refused = [row.refused_turn] if row.refused_turn is not None else []
@@ -140,12 +158,19 @@ def write_marker(marker: Marker) -> bytes:
 
 def kept_marker(session_id: str, data: bytes, closed_ms: int) -> KeptMarker:
     """A session's marker as it is held; `ValueError` if the bytes are none of it."""
-    place = msgspec.json.decode(data, type=_Place)
+    place = _decoded(data, _Place)
     if place.session_id != session_id:
         raise ValueError(f"a marker of {place.session_id!r:.80}, not of {session_id!r:.80}")
     return KeptMarker(place.first, place.closed_at, closed_ms, data)
 
 
 def read_marker(data: bytes) -> Marker:
-    """The marker in changelog bytes."""
-    return msgspec.json.decode(data, type=Marker)
+    """The marker in changelog bytes; `ValueError` if they are none."""
+    return _decoded(data, Marker)
+
+
+def _decoded(data: bytes, kind: type[_Decoded]) -> _Decoded:
+    try:
+        return msgspec.json.decode(data, type=kind)
+    except RecursionError as error:
+        raise ValueError(f"not a marker: {error}") from None

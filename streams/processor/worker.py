@@ -145,7 +145,7 @@ class Worker:
         if effects.marker is not None:
             self._begin_close(arrived, effects, state)
             return
-        row = row_of(effects, arrived.logged_ms, arrived.value)
+        row = row_of(effects, arrived.event, arrived.logged_ms, arrived.value)
         if row is not None:
             state.keep(session_id, offset, row)
         if effects.refusals or effects.revisions:

@@ -240,6 +240,16 @@ def test_a_first_turn_over_a_budget_begins_its_session_and_leaves_no_gap() -> No
     assert "gaps" not in closed
 
 
+def test_a_session_that_a_refused_turn_begins_is_of_the_turns_rollout() -> None:
+    rules = Rules(limits=replace(DEFAULT_LIMITS, joins=1))
+    identity = {"run_id": "r", "group_id": "g", "rollout_index": 3}
+    events = [T1 | JOINS | identity, T3 | {"group_id": "g", "step": 7}, end(reward=1.0)]
+    run = every_way(events, rules)
+    (closed,) = run.closed
+    assert {name: closed.get(name) for name in (*identity, "step")} == identity | {"step": 7}
+    assert run.samples[0]["group_id"] == "g"
+
+
 # --- what is written at the close ----------------------------------------------------------------
 
 RECORD_BYTES = 60_000
@@ -391,7 +401,12 @@ def closed_partition(limits: Limits) -> Partition:
 
 @pytest.mark.parametrize(
     ("limits", "taken"),
-    [({"late_rewards": 2}, 2), ({"metadata_bytes": 10}, 0), ({"sample_bytes_total": 1_800}, 2)],
+    [
+        ({"late_rewards": 2}, 2),
+        ({"late_reward_bytes": 1_200}, 2),
+        ({"metadata_bytes": 10}, 0),
+        ({"sample_bytes_total": 1_800}, 2),
+    ],
 )
 def test_late_rewards_over_a_budget_are_dead_letters_and_leave_the_marker(
     limits: dict[str, int], taken: int

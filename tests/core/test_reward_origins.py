@@ -90,6 +90,42 @@ def test_the_order_of_arrival_never_changes_the_final_value(
     assert len(found) == 1, found
 
 
+FINAL_GIVEN = [reward(NAN, "g1"), reward(0.3, "g2")]
+FINAL_JUDGED = [judged(NAN, "j1"), judged(0.6, "j2")]
+
+
+def test_a_number_behind_a_final_verdict_that_is_none_is_a_letter_and_never_silent() -> None:
+    """The one thing that order decides: a session that was closed without a sample stays so."""
+    for rewards in interleavings(FINAL_GIVEN, FINAL_JUDGED):
+        for at in range(len(rewards) + 1):
+            events = [T1, T2, *rewards[:at], ENDS["waits"], *rewards[at:]]
+            events.append(expired(len(events)))
+            run = ran(events)
+            assert ran_with_restarts(events).lines == run.lines
+            if run.samples:
+                assert worth(run) == (0.3, None)
+                continue
+            (closed,) = run.closed
+            assert (closed["withheld"], closed["reward_invalid"]) == ("no_reward", True)
+            assert not any(one["reward"] == one["reward"] for one in rewards[:at])
+            letters = sum("refused late_reward" in line for line in run.lines)
+            assert letters == len(rewards) - at - 1
+
+
+def test_one_id_of_both_origins_is_two_rewards() -> None:
+    found = set()
+    for rewards in interleavings([reward(0.5, "r")], [judged(0.9, "r")]):
+        for at in range(3):
+            events = [T1, *rewards[:at], ENDS["waits"], *rewards[at:]]
+            found.add(repr(worth(ran([*events, expired(len(events))]))))
+    assert found == {"(0.5, None)"}
+
+
+def test_a_judged_reward_with_the_ends_id_does_not_hide_the_ends_own() -> None:
+    events = [T1, judged(0.9, "end"), end(reward=0.5)]
+    assert worth(ran(events)) == (0.5, None)
+
+
 def test_what_was_given_last_counts_or_what_was_judged_last() -> None:
     """The value that all orders agree on is the right one."""
     several = [T1, *JUDGED["several"], *GIVEN["several"], ENDS["waits"]]

@@ -1,10 +1,14 @@
 """What a foreign producer wrote does not make what is written about it too large."""
 
 import dataclasses
+import json
 from collections import Counter
 
+import msgpack
 import msgspec
+import pytest
 
+from schemas import codec
 from schemas.bad_record import BadRecord
 from schemas.events import Purge, SessionEnded, SessionExpired
 from schemas.traces import TraceTurn
@@ -15,9 +19,11 @@ from streams.errors import BadEvent
 from streams.log.homes import refuse_elsewhere
 from streams.log.interface import Position
 from streams.log.partitioner import partition_of
-from streams.processor.arrivals import read_event
+from streams.processor.arrivals import read_event, row_of
+from streams.processor.partition_state import PartitionState
 from streams.processor.records import letters_of, outcome_of, trace_of
 from streams.settings import Settings
+from tests.core.test_large_outcomes import TURN
 
 SETTINGS = Settings()
 
@@ -26,6 +32,49 @@ def test_an_entry_over_the_limit_is_oversize_whatever_it_holds() -> None:
     event = read_event(b"s", b"x" * 100, bytes_max=100)
     assert isinstance(event, BadRecord)
     assert (event.code, event.session_id) == ("oversize", "s")
+
+
+PADDING = {
+    "a field of a later version": {"later": b"x" * 100_000},
+    "blank space between messages": {
+        "prompt_messages": "[" + " " * 100_000 + '{"role":"user","content":"u"}]'
+    },
+}
+
+
+@pytest.mark.parametrize("padding", PADDING.values(), ids=PADDING)
+def test_a_row_has_no_bytes_that_no_budget_counts(padding: dict[str, object]) -> None:
+    fields = msgpack.unpackb(codec.to_msgpack(codec.from_json(json.dumps(TURN).encode())))
+    state, value = PartitionState(Rules()), msgpack.packb(fields | padding)
+    event = read_event(b"s", value)
+    row = row_of(state.apply(event, 1, 0), event, 0, value)
+    assert row is not None
+    assert row.value is not None
+    assert len(row.value) < 1_000
+    assert codec.from_msgpack(row.value) == event
+
+
+def test_events_without_a_budget_of_their_own_are_kept_short() -> None:
+    long = {"session_id": "s", "later": b"x" * 100_000}
+    opened = msgpack.packb({"type": "session_opened"} | long)
+    undelivered = msgpack.packb({"type": "turn_undelivered", "turn_id": "t"} | long)
+    state = PartitionState(Rules())
+    for offset, value in enumerate((opened, undelivered)):
+        event = read_event(b"s", value)
+        row = row_of(state.apply(event, offset, 0), event, 0, value)
+        assert row is not None
+        assert row.value is not None
+        assert len(row.value) < 100
+        assert codec.from_msgpack(row.value) == event
+
+
+def test_a_row_is_the_bytes_of_its_event_where_they_are_counted() -> None:
+    prompt = list(range(10_000))
+    value = codec.to_msgpack(codec.from_json(json.dumps(TURN | {"prompt_ids": prompt}).encode()))
+    event = read_event(b"s", value)
+    row = row_of(PartitionState(Rules()).apply(event, 1, 0), event, 0, value)
+    assert row is not None
+    assert row.value is value
 
 
 def test_a_key_that_is_no_session_id_is_cut() -> None:

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import msgpack
 import pytest
 
 from schemas import codec
@@ -23,7 +24,7 @@ from streams.errors import LogFull, PositionMoved
 from streams.log.interface import Outgoing, Position
 from streams.log.sqlite import SqliteLog, Transaction
 from streams.processor.embedded import EmbeddedProcessor
-from streams.processor.rows import FloorKey, MarkerKey, RowKey, write_key
+from streams.processor.rows import FloorKey, MarkerKey, Row, RowKey, write_key, write_row
 from streams.settings import Settings
 from tests.core.test_large_outcomes import TURN
 
@@ -53,6 +54,16 @@ async def until(holds: Callable[[], bool]) -> None:
     while not holds():
         assert time.monotonic() < deadline_s, "it does not happen"
         await asyncio.sleep(0.02)
+
+
+async def worked(log: SqliteLog, counted: str) -> EmbeddedProcessor:
+    """A processor that worked until it had counted one of these."""
+    processor, stop = EmbeddedProcessor(SETTINGS, log), asyncio.Event()
+    running = asyncio.create_task(processor.run(stop))
+    await until(lambda: running.done() or processor.counts[counted] > 0)
+    stop.set()
+    await running
+    return processor
 
 
 def ended(session_id: str = "s", **more: Any) -> dict[str, Any]:
@@ -239,6 +250,52 @@ def test_foreign_entries_of_the_table_are_counted_and_skipped(tmp_path: Path) ->
             await running
             assert processor.counts["foreign_rows"] == len(entries)
             assert "dead_letter:undecodable" not in processor.counts
+
+    asyncio.run(scenario())
+
+
+def test_foreign_entries_beside_a_session_change_nothing_of_it(tmp_path: Path) -> None:
+    """A worker that starts again over them still has the session as it was."""
+    path, now = tmp_path / "log.db", int(time.time() * 1000).to_bytes(8)
+    deep = b"[" * 100_000 + b"]" * 100_000
+    entries = [
+        (write_key(RowKey(0, "zzz")), now + write_row(Row(0, None, "duplicate"))),
+        (write_key(RowKey(0, "yyy")), now + write_row(Row(0, None))),
+        (write_key(RowKey(999, "other")), now + write_row(Row(0, None))),
+        (write_key(FloorKey(1 << 60)), now + (1 << 60).to_bytes(8)),
+        (
+            write_key(MarkerKey("other")),
+            now + b'{"session_id":"other","first":0,"closed_at":0,"a":' + deep + b"}",
+        ),
+    ]
+
+    async def scenario() -> None:
+        async with SqliteLog(path, SETTINGS) as log:
+            await publish(log, TURN)
+            await worked(log, "turns")
+            await log.transact(Transaction(puts=entries))
+            await publish(log, ended(reward=1.0))
+            processor = await worked(log, "sessions_closed")
+            assert processor.counts["foreign_rows"] == 3
+            written = await records(log, SETTINGS.samples_topic)
+            (outcome,) = (one for one in written if isinstance(one, SessionClosed))
+            assert (len(outcome.sample_ids), outcome.withheld) == (1, None)
+
+    asyncio.run(scenario())
+
+
+def test_a_row_with_padding_is_read_back_without_it(tmp_path: Path) -> None:
+    turn = codec.to_msgpack(codec.from_json(json.dumps(TURN).encode()))
+    padded = msgpack.packb(msgpack.unpackb(turn) | {"later": b"x" * 100_000})
+
+    async def scenario() -> None:
+        async with SqliteLog(tmp_path / "log.db", SETTINGS) as log:
+            await log.publish(Outgoing(topic=SETTINGS.turns_topic, key=b"s", value=padded))
+            for counted in ("turns", "rows_recovered"):
+                processor = await worked(log, counted)
+                (row,) = processor._state.rows["s"].values()
+                assert row.value is not None
+                assert len(row.value) < 1_000
 
     asyncio.run(scenario())
 

@@ -5,6 +5,7 @@ import time
 from collections import Counter
 
 import msgpack
+import msgspec
 import pytest
 
 from schemas import codec
@@ -56,6 +57,10 @@ FOREIGN: dict[str, tuple[bytes, bytes]] = {
     "a row that is no row": (write_key(RowKey(1, "s")), b"\xc1"),
     "a row of other parts": (write_key(RowKey(1, "s")), b"\x93\xa1x\x01\x02"),
     "a marker that is none": (write_key(MarkerKey("s")), b"\xff"),
+    "a marker nested deeper than anyone reads": (
+        write_key(MarkerKey("s")),
+        b'{"session_id":"s","first":0,"closed_at":0,"a":' + b"[" * 100_000 + b"]" * 100_000 + b"}",
+    ),
     "a marker of another session": (
         write_key(MarkerKey("s")),
         b'{"session_id": "t", "first": 0, "closed_at": 1}',
@@ -132,6 +137,25 @@ def test_a_marker_that_cannot_be_read_whole_still_closes_its_session() -> None:
     state.load(write_key(key), json.dumps(whole | {"samples": "none"}).encode())
     assert late_reward(state) == ["late_reward"]
     assert counts["unreadable_rows"] == 1
+
+
+def test_late_rewards_with_payloads_are_held_as_text_and_counted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(partition_state, "_LATE_BYTES_MAX", 100_000)
+    state = closed_state(Counter())
+    close(state, "u", 20)
+    payload = {"score": 0.5, "why": [{}] * 20_000}
+    for number in range(3):
+        reward = wire(type="reward", session_id="s", reward=payload, reward_id=f"r{number}")
+        assert state.apply(codec.from_msgpack(reward), 30 + number, 0).row is not None  # type: ignore[arg-type]
+        state.keep("s", 30 + number, Row(0, reward))
+    live = state.live("s")
+    assert isinstance(live, ClosedSession)
+    assert all(isinstance(late.payload, msgspec.Raw) for _, late in live.late)
+    assert live.late_bytes > 3 * 60_000
+    state.live("u")
+    assert state.live("s") is not live, "so large a session is not held beside another"
 
 
 def test_late_rewards_of_two_sessions_in_turn_cost_what_those_of_one_do() -> None:

@@ -12,6 +12,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from schemas import codec
+from schemas.bad_record import BadRecord
 from schemas.codec import from_json, from_msgpack, to_json, to_msgpack
 from schemas.events import Reward, SessionEnded, SessionOpened, Turn
 from schemas.record import Record
@@ -345,6 +346,22 @@ def test_a_reward_that_is_no_finite_number_is_none_and_says_so(spelling: str, pa
         assert in_json(read)["reward_invalid"] is True
         assert "reward" not in in_json(read)
         assert from_msgpack(to_msgpack(read)) == read
+
+
+DEEP: list[Any] = []
+for _ in range(101):
+    DEEP = [DEEP]
+UNREADABLE = {"nested deep": DEEP, "a time": msgpack.Timestamp(1, 2)}
+
+
+@pytest.mark.parametrize("kind", ["reward", "session_ended", "turn"])
+@pytest.mark.parametrize("value", UNREADABLE.values(), ids=UNREADABLE)
+def test_a_payload_as_a_map_that_has_no_json_text_is_refused(value: object, kind: str) -> None:
+    fields = {"type": kind, "session_id": "s", "reward": {"score": 1.0, "x": value}}
+    with pytest.raises(BadRecord) as refused:
+        from_msgpack(msgpack.packb(fields))
+    assert refused.value.code == "invalid_field"
+    assert "`reward`" in refused.value.detail
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), float("-inf")])

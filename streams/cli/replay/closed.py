@@ -13,7 +13,7 @@ import msgpack
 
 from schemas import codec
 from schemas.events import Reward
-from streams.core.after_close import apply_late
+from streams.core.after_close import read_back
 from streams.core.state import ClosedSession
 from streams.processor.rows import read_marker, write_marker
 
@@ -75,7 +75,10 @@ class ClosedSessions:
 
     def keep(self, run: int, partition: int, state: ClosedSession, given: Given) -> None:
         """Put a session away; what was kept of it before is replaced."""
-        late = [(position, codec.to_msgpack(reward)) for position, reward in state.late]
+        late = [
+            (position, codec.to_msgpack(reward.event(state.marker.session_id)))
+            for position, reward in state.late
+        ]
         kept = msgpack.packb([write_marker(state.marker), late])
         place = (partition, state.marker.session_id, run, state.newest)
         numbers = (given.samples, given.tokens, given.trained, given.reward)
@@ -98,7 +101,7 @@ class ClosedSessions:
         for position, value in late:
             reward = codec.from_msgpack(value)
             assert isinstance(reward, Reward), "only rewards come late"
-            state, _ = apply_late(state, reward, position)
+            read_back(state, reward, position)
         return state, Given(*row[1:])
 
     def purge(self, run: int, partition: int, floor: int) -> None:
