@@ -7,6 +7,8 @@ import asyncio
 import contextlib
 import json
 import os
+import re
+import resource
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass
@@ -21,6 +23,7 @@ from tests.soak.memory import own_bytes
 RUNS = "turnstream gateway: http"
 SECONDS_MAX = 300.0
 LOOK_SECONDS_MAX = 60.0
+LOOK_INTERVAL_S = 0.05
 TICK_S = 1 / os.sysconf("SC_CLK_TCK")
 MB = 1e6
 
@@ -59,6 +62,13 @@ class Victim:
         began_s, began_cpu_s = time.monotonic(), cpu_s()
         return lambda: min(time.monotonic() - began_s, cpu_s() - began_cpu_s + TICK_S)
 
+    def files_max(self) -> int:
+        """How many files and sockets it may have open."""
+        limits = Path(f"/proc/{self.pid}/limits").read_text()
+        found = re.search(r"^Max open files +(\d+)", limits, re.MULTILINE)
+        assert found is not None, limits
+        return int(found[1])
+
     def descriptors(self) -> int:
         """Files and sockets that it has open."""
         return len(list(Path(f"/proc/{self.pid}/fd").iterdir()))
@@ -81,18 +91,21 @@ class Victim:
 
     @contextlib.asynccontextmanager
     async def watched(self) -> "AsyncIterator[Watched]":
-        """Ask for /healthz and note the memory, again and again while the block runs."""
-        watched = Watched(self.memory_bytes())
-        watching = asyncio.create_task(self._watch(watched))
+        """Ask for /healthz and note the memory, again and again while the block runs.
+
+        The look that is under way when the block ends counts: what holds the gateway up may hold
+        up the block's last answer as well.
+        """
+        watched, over = Watched(self.memory_bytes()), asyncio.Event()
+        watching = asyncio.create_task(self._watch(watched, over))
         try:
             yield watched
         finally:
-            watching.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await watching
+            over.set()
+            await watching
 
-    async def _watch(self, watched: "Watched") -> None:
-        while True:
+    async def _watch(self, watched: "Watched", over: asyncio.Event) -> None:
+        while not over.is_set():
             took_s = self.stopwatch()
             try:
                 async with asyncio.timeout(LOOK_SECONDS_MAX):
@@ -103,7 +116,8 @@ class Victim:
             watched.failed += not healthy
             watched.slowest_s = max(watched.slowest_s, took_s())
             watched.peak_bytes = max(watched.peak_bytes, self.memory_bytes())
-            await asyncio.sleep(0.05)
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(over.wait(), LOOK_INTERVAL_S)
 
 
 @dataclass
@@ -120,6 +134,17 @@ class Watched:
     @property
     def grown_mb(self) -> float:
         return (self.peak_bytes - self.before_bytes) / MB
+
+
+@contextlib.contextmanager
+def files_at_most(soft: int) -> Iterator[None]:
+    """What this process, and one that it starts, may have open; the soft limit as it was after."""
+    before, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(soft, most), most))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (before, most))
 
 
 def head(method: str, path: str, key: str, *fields: str) -> bytes:
