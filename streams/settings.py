@@ -182,10 +182,11 @@ class Settings:
     a handful of sub-agents."""
     gateway_connections_max: int = 4_096
     """At a time, 30 KB each; a new one replaces the oldest without a request. If all have one, it
-    is answered 503. Fewer where the system allows fewer open files."""
+    is answered 503. Fewer where the system allows fewer open files; without room for 64 the
+    gateway does not start."""
     gateway_header_timeout_s: float = 10.0
-    """From a request's first byte, or a connection's begin, to the end of the head; then it is
-    closed."""
+    """From a request's first byte, or a connection's begin, to the end of the head, and from an
+    answer to the end of a body that came too late for it; then it is closed."""
     gateway_idle_timeout_s: float = 300.0
     """Between two requests of a connection, or while an answer is not read, then it is closed;
     longer than clients and proxies keep theirs (Caddy: 120), or they send into one that closes."""

@@ -8,14 +8,21 @@ import contextlib
 import gzip
 import json
 import math
-import resource
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import cramjam
 
 from streams.settings import Settings
-from tests.attack.gateway_process import Victim, Watched, hang_up, head, status_of, victim
+from tests.attack.gateway_process import (
+    Victim,
+    Watched,
+    files_at_most,
+    hang_up,
+    head,
+    status_of,
+    victim,
+)
 from tests.attack.scenario import Bound, scenario, scenarios_in
 
 CHAT, MESSAGES, RESPONSES = "/v1/chat/completions", "/v1/messages", "/v1/responses"
@@ -207,14 +214,12 @@ async def _foreign(gateway: Victim) -> tuple[Watched, list[int]]:
 @scenario(quick=True)
 def half_heads(folder: Path) -> Iterator[Bound]:
     """4,500 connections send half a request's head and wait."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, 10_000), hard))
-    try:
-        with victim(folder, TURNSTREAM_GATEWAY_HEADER_TIMEOUT_S="5") as gateway:
-            watched, took_s = asyncio.run(_half_heads(gateway))
-            lines = gateway.running.said.count('"what": "connections"')
-    finally:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    timeout = {"TURNSTREAM_GATEWAY_HEADER_TIMEOUT_S": "5"}
+    with files_at_most(1_024), victim(folder, **timeout) as gateway, files_at_most(10_000):
+        files = gateway.files_max()
+        watched, took_s = asyncio.run(_half_heads(gateway))
+        lines = gateway.running.said.count('"what": "connections"')
+    yield Bound("files that it may open, started with 1,024", files, at_least=1_025)
     yield Bound("until they were closed", took_s, at_most=25, unit="s")
     yield Bound("lines in the log about it", lines, at_least=1, at_most=20)
     yield Bound("memory growth", watched.grown_mb, at_most=250, unit="MB")
@@ -232,6 +237,72 @@ async def _half_heads(gateway: Victim) -> tuple[Watched, float]:
                 return watched, took_s()
             await asyncio.sleep(0.2)
         return watched, math.inf
+
+
+HEALTH = b"GET /healthz HTTP/1.1\r\nhost: gateway\r\n\r\n"
+ENDLESS = b"POST /v1/messages HTTP/1.1\r\n" + b"".join(
+    b"x-%d: %b\r\n" % (number, b"y" * 8_000) for number in range(120)
+)
+"""960 KB of a head."""
+CLIENTS = 300
+
+
+@scenario(quick=True)
+def heads_without_end_behind_empty_lines(folder: Path) -> Iterator[Bound]:
+    """300 clients without a key send a request, empty lines, and 960 KB of a head."""
+    yield from _sent_without_key(folder, HEALTH, b"\r\n\r\n" + ENDLESS)
+
+
+@scenario(quick=True)
+def heads_without_end_behind_a_late_body(folder: Path) -> Iterator[Bound]:
+    """300 clients with bad keys send a body after its answer, and 960 KB of a head."""
+    asking = head("POST", MESSAGES, "bad", "content-length: 5")
+    yield from _sent_without_key(folder, asking, b"12345", ENDLESS)
+
+
+@scenario(quick=True)
+def no_requests_behind_empty_lines(folder: Path) -> Iterator[Bound]:
+    """300 clients without a key send empty lines and 1 MB that is no request."""
+    yield from _sent_without_key(folder, b"\r\n\r\n" + b"x" * 250_000, b"x" * 750_000)
+
+
+def _sent_without_key(folder: Path, *parts: bytes) -> Iterator[Bound]:
+    """By 300 clients at a time, a part after the other, until the gateway closes."""
+    with (
+        files_at_most(10_000),
+        victim(folder, TURNSTREAM_GATEWAY_HEADER_TIMEOUT_S="5") as gateway,
+    ):
+        watched, closed, took_s = asyncio.run(_send(gateway, parts))
+        lines = len(gateway.running.said.splitlines())
+    yield Bound("connections closed by the gateway", closed, at_least=CLIENTS)
+    yield Bound("until they were closed", took_s, at_most=15, unit="s")
+    yield Bound("memory growth", watched.grown_mb, at_most=150, unit="MB")
+    yield Bound("lines in the log", lines, at_least=1, at_most=60)
+    yield from healthy(watched)
+
+
+async def _send(gateway: Victim, parts: tuple[bytes, ...]) -> tuple[Watched, int, float]:
+    async with gateway.watched() as watched, connected(gateway.port, CLIENTS) as pairs:
+        for part in parts:
+            for _, writer in pairs:
+                writer.write(part)
+            await asyncio.sleep(1)
+        took_s = gateway.stopwatch()
+        ends = await asyncio.gather(*(_closed(reader) for reader, _ in pairs))
+        return watched, sum(ends), took_s()
+
+
+async def _closed(reader: asyncio.StreamReader) -> bool:
+    """Whether the gateway closes it in time, whatever it says before."""
+    try:
+        async with asyncio.timeout(60):
+            while await reader.read(65_536):
+                pass
+    except TimeoutError:
+        return False
+    except OSError:
+        pass
+    return True
 
 
 @scenario(quick=True)

@@ -94,7 +94,7 @@ class Gateway:
             unknown_answers=UnknownAnswers(settings, self.metrics),
         )
         self.connections = Connections(settings, self.metrics)
-        bodies = Bodies(settings, self.connections)
+        bodies = Bodies(settings)
         self.limits = bodies.limits
         self.api = Api(parts, self.keys, [settings.gateway_model], bodies)
         self.admission = Admission(settings, log, self.metrics)

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import json
+import resource
 import socket
 import time
 from collections.abc import AsyncIterator
@@ -12,16 +13,20 @@ import pytest
 
 from streams.adapters.engines.scripted import Rule
 from streams.adapters.gateway.api.connections import (
-    BYTES_A_CHUNK,
-    CHUNKS_MAX,
     GRACE_S,
     HEAD_BYTES_MAX,
     PIPELINED_BYTES_MAX,
     RESERVE,
+    Connections,
 )
-from streams.adapters.gateway.metrics import SELDOM_LINES
+from streams.adapters.gateway.api.framing import BYTES_A_CHUNK, CHUNKS_MAX
+from streams.adapters.gateway.metrics import SELDOM_LINES, Metrics
+from streams.cli.serving import _OPEN_FILES_MAX
+from streams.errors import BadSetting
+from streams.settings import Settings
 from tests.adapters.gateway.agents import user
 from tests.adapters.gateway.world import World, play, played
+from tests.attack.gateway_process import files_at_most, victim
 
 ANY = Rule(text="Yes.", times=None)
 SLOW = Rule(text="Yes.", times=None, delay_ms=30_000)
@@ -185,6 +190,116 @@ def in_chunks(body: bytes, size: int) -> bytes:
     return b"".join(b"%X\r\n%b\r\n" % (len(part), part) for part in [*parts, b""])
 
 
+HEALTH = b"GET /healthz HTTP/1.1\r\nhost: g\r\n\r\n"
+REFUSED = b"POST /v1/messages HTTP/1.1\r\nhost: g\r\ncontent-length: 5\r\n"
+UPGRADE = b"GET /healthz HTTP/1.1\r\nhost: g\r\nconnection: upgrade\r\nupgrade: "
+FIELDS = b"x-more: " + b"x" * 8_000 + b"\r\n"
+AFTER_A_REQUEST = {
+    "nothing": [HEALTH],
+    "an empty line": [HEALTH, b"\r\n"],
+    "two empty lines": [HEALTH, b"\r\n\r\n"],
+    "empty lines without end": [HEALTH, b"\r\n\r\n" * 100],
+    "an empty line before the first request": [b"\r\n\r\n"],
+    "a body that comes after the answer": [REFUSED + b"\r\n", b"12345"],
+    "a body that comes with its head": [REFUSED + b"\r\n12345"],
+    "a body that was waited for": [REFUSED + b"expect: 100-continue\r\n\r\n", b"12345"],
+    "a body in chunks with fields behind": [chunked("none"), b"5\r\n12345\r\n0\r\nx: y\r\n\r\n"],
+    "two requests at once": [HEALTH + HEALTH],
+    "a refused upgrade": [UPGRADE + b"websocket\r\n\r\n"],
+    "a refused upgrade to HTTP/2": [UPGRADE + b"h2c\r\nhttp2-settings: AAMAAABk\r\n\r\n"],
+    "a refused tunnel": [b"CONNECT g:80 HTTP/1.1\r\nhost: g\r\n\r\n"],
+}
+"""What a client sends before a head that does not end, piece by piece."""
+
+
+@pytest.mark.parametrize("before", AFTER_A_REQUEST.values(), ids=AFTER_A_REQUEST)
+def test_the_next_head_is_bounded_in_bytes_and_in_time_whatever_came_before_it(
+    tmp_path: Any, before: list[bytes]
+) -> None:
+    async def story(world: World) -> None:
+        for fields, why in ((20 * FIELDS, "sent_too_much"), (FIELDS, "header_timeout")):
+            async with connected(world, 1) as [(reader, writer)]:
+                for part in before:
+                    writer.write(part)
+                    await asyncio.sleep(0.2)
+                writer.write(b"POST /v1/messages HTTP/1.1\r\n" + fields)
+                await until_closed(reader)
+            assert world.gateway.metrics.counts[f"connections_closed:{why}"] == 1
+        assert world.gateway.metrics.counts["connections_closed:idle_timeout"] == 0
+
+    play(tmp_path, story, [ANY], gateway_header_timeout_s=1.5)
+
+
+NO_REQUESTS = {
+    "no method": b"x" * 100,
+    "no method behind an empty line": b"\r\n\r\n" + b"x" * 100,
+    "a method without end": b"X" * 100,
+    "TLS": b"\x16\x03\x01" + b"x" * 100,
+    "HTTP/2": b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+    "lines that end otherwise": b"GET / HTTP/1.1\nhost: g\n\n",
+}
+
+
+@pytest.mark.parametrize("sent", NO_REQUESTS.values(), ids=NO_REQUESTS)
+def test_what_is_no_request_is_refused_once_and_nothing_behind_it_is_read(
+    tmp_path: Any, sent: bytes
+) -> None:
+    async def story(world: World) -> None:
+        async with connected(world, 1, sent + b"x" * 250_000) as [(reader, writer)]:
+            for _ in range(20):
+                writer.write(b"x" * 50_000)
+            said = await until_closed(reader)
+        assert said.count(b" 400 ") <= 1  # it is lost where the client still sends
+        assert len(said) < 1_000
+        async with connected(world, 1, sent) as [(reader, _)]:
+            assert (await until_closed(reader)).startswith(b"HTTP/1.0 400 ")
+        counts = world.gateway.metrics.counts
+        assert sum(counts[name] for name in counts if name.startswith("connections_closed")) == 0
+
+    play(tmp_path, story, gateway_header_timeout_s=20.0)
+
+
+@played(otherwise=ANY, gateway_header_timeout_s=1.0)
+async def test_a_refused_request_whose_body_does_not_come_is_closed(world: World) -> None:
+    async with connected(world, 1, REFUSED + b"\r\n") as [(reader, _)]:
+        assert (await until_closed(reader)).startswith(b"HTTP/1.1 401")
+    assert world.gateway.metrics.counts["connections_closed:header_timeout"] == 1
+
+
+@played(otherwise=ANY)
+async def test_requests_that_come_at_once_are_answered_in_order(world: World) -> None:
+    agent = await world.open()
+    body = call(agent.key).partition(b"\r\n\r\n")[2]
+    in_parts = chunked(agent.key, in_chunks(body, 20)[:-2] + b"x: y\r\n\r\n")
+    sent = HEALTH + call(agent.key) + b"\r\n" + in_parts + REFUSED + b"\r\n12345" + HEALTH
+    for size in (len(sent), 100, 1):
+        async with connected(world, 1) as [(reader, writer)]:
+            for at in range(0, len(sent), size):
+                writer.write(sent[at : at + size])
+                await asyncio.sleep(0)
+            for status in (200, 200, 200, 401, 200):
+                assert (await reader.readline()).split()[1] == str(status).encode()
+                head = await reader.readuntil(b"\r\n\r\n")
+                (length,) = [line for line in head.lower().split(b"\r\n") if b"-length" in line]
+                await reader.readexactly(int(length.partition(b":")[2]))
+
+
+@played(otherwise=SLOW, gateway_drain_timeout_s=0.2)
+async def test_who_sends_requests_and_reads_no_answer_is_closed(world: World) -> None:
+    host, port = world.gateway.base_url.removeprefix("http://").split(":")
+    lines = REFUSED.replace(b"content-length: 5\r\n", b"") + b"\r\n"
+    with socket.socket() as unread:
+        unread.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
+        unread.connect((host, int(port)))
+        unread.setblocking(False)
+        loop = asyncio.get_running_loop()
+        async with asyncio.timeout(20):
+            with contextlib.suppress(ConnectionError):
+                while True:
+                    await loop.sock_sendall(unread, lines * 2_000)
+    assert world.gateway.metrics.counts["connections_closed:sent_too_much"] == 1
+
+
 @pytest.mark.parametrize("lead", [b"", b"GET /healthz HTTP/1.1\r\nhost: g\r\n\r\n"])
 @pytest.mark.parametrize("keyed", [True, False])
 def test_a_body_in_chunks_of_a_byte_is_cut_off_before_it_is_parsed(
@@ -318,3 +433,32 @@ def test_bad_keys_leave_a_few_lines_and_none_has_a_key_in_it(
     assert "no HTTP request" in bad["detail"]
     assert secrets[0] not in said
     assert "Traceback" not in said
+
+
+def test_a_gateway_raises_its_limit_of_open_files_as_far_as_it_may(tmp_path: Any) -> None:
+    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    with files_at_most(512), victim(tmp_path) as gateway:
+        wanted = _OPEN_FILES_MAX if hard == resource.RLIM_INFINITY else min(hard, _OPEN_FILES_MAX)
+        assert gateway.files_max() == wanted > 512
+
+
+@pytest.mark.parametrize(("allowed", "room"), [(4_096, 3_648), (512, 64)])
+def test_fewer_open_files_are_fewer_connections(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], allowed: int, room: int
+) -> None:
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (allowed, allowed))
+    assert Connections(Settings(), Metrics(dict)).limit == room
+    (line,) = lines(capfd.readouterr().err)
+    assert line["detail"] == f"at most {room}: this process may have {allowed} files open"
+
+
+@pytest.mark.parametrize("allowed", [300, 511])
+def test_a_gateway_without_files_for_connections_does_not_start(
+    monkeypatch: pytest.MonkeyPatch, allowed: int
+) -> None:
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (allowed, allowed))
+    with pytest.raises(BadSetting, match=f"{allowed} files open.*needs 512.*ulimit -n") as refused:
+        Connections(Settings(), Metrics(dict))
+    assert "\n" not in str(refused.value)
+    wanted = Settings(gateway_concurrency=allowed - RESERVE - 64 - 1, gateway_connections_max=1)
+    assert Connections(wanted, Metrics(dict)).limit == 1

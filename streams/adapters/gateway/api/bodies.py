@@ -25,7 +25,6 @@ from aiohttp import web
 
 from streams.adapters.dialects.calls import CallRefused
 from streams.adapters.gateway.access.under_way import RequestLimits, RequestUse
-from streams.adapters.gateway.api.connections import Connections
 from streams.adapters.gateway.api.json_size import has_more_objects, values_at_most
 from streams.settings import Settings
 
@@ -47,10 +46,9 @@ class _Oversize(Exception):
 class Bodies:
     """Reads the bodies of one gateway's requests."""
 
-    def __init__(self, settings: Settings, connections: Connections) -> None:
+    def __init__(self, settings: Settings) -> None:
         """Nothing is read yet."""
         self._settings = settings
-        self._connections = connections
         self.limits = RequestLimits(settings)
         self._threads = asyncio.Semaphore(_THREADS)
 
@@ -71,7 +69,6 @@ class Bodies:
             raise CallRefused(408, f"the body did not come in {seconds:g} s") from None
         except web.RequestPayloadError:
             raise CallRefused(400, "the body does not end as its headers say") from None
-        self._connections.body_arrived(request)
         if unpack is None and len(body) <= _COUNTED_IN_THREAD:
             self._check_json(body)
             return body

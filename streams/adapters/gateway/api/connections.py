@@ -1,53 +1,78 @@
 """Who is connected, for how long without a request, and who makes room when there are too many.
 
-    connected ──► head of a request ──► request under way ──► idle ──► head of the next ...
-       │ header_timeout_s │                                    │ idle_timeout_s
-       └──────► closed ◄──┴────────────────────────────────────┘
+    state   what the client is doing                bounded in bytes by    and in time by
+    HEAD    nothing                                                        idle_timeout_s (*)
+            sends a request's head                  HEAD_BYTES_MAX         header_timeout_s
+    HANDED  waits until a handler begins            PIPELINED_BYTES_MAX    header_timeout_s
+    BODY    sends the body                          the body's own length  the request's deadlines
+            the same, but was answered before       the body's own length  header_timeout_s
+    DONE    waits for the answer                    PIPELINED_BYTES_MAX    the request's deadlines
+    BROKEN  has sent what is no request, or no body nothing more is kept   as BODY
+
+    (*) header_timeout_s before the first request
+
+    HEAD ──whole head──► HANDED ──begin()──► BODY ──all there──► DONE ──end()──► HEAD
+                                               └──end(), the rest is dropped──────►
 
     an answer that is not read  for idle_timeout_s: closed, and the turn counts as not delivered
     more than connections_max   the oldest without a request is closed, those that never had one
                                 first; if there is none, the new one's request is answered 503
     more than RESERVE beyond    the oldest of those, too, else 503 before a request is read
 
-Every connection is seen through a protocol of ours before the HTTP server's own, so nothing hangs
-on how that one works. A middleware (`counted`) knows when a request begins and ends.
+Every connection is seen through a protocol of ours before the HTTP server's own. That one is given
+a head when it is whole, the body once a handler has it, and nothing behind the body before the
+request is handled: so it keeps no more than one request, it refuses a request before anything
+follows, and where a request ends is decided here. A middleware (`counted`) knows when a request
+begins and ends.
 
 Invariant: connections without a request never keep out one with; /healthz is answered as long as
-fewer than RESERVE connections beyond the limit ask for something else.
+fewer than RESERVE connections beyond the limit ask for something else. Every byte that a client
+sends belongs to one of the states above.
 """
 
 import asyncio
 import re
 import resource
 from collections.abc import Awaitable, Callable
+from enum import Enum
 from typing import cast
 
-from aiohttp import web
+from aiohttp import StreamReader, web
 
+from streams.adapters.gateway.api.framing import (
+    BadChunk,
+    Chunked,
+    Frame,
+    Sized,
+    TooManyChunks,
+)
 from streams.adapters.gateway.metrics import Metrics
+from streams.errors import BadSetting
 from streams.settings import Settings
 
 RESERVE = 128
 """Connections beyond the limit whose request is read, so that it can be refused or is /healthz."""
+FEWEST = 64
+"""Connections, or all that the settings want: with fewer, a gateway does not start."""
 GRACE_S = 0.25
 """A connection is not closed for another before; of many that come at once, all are answered."""
 HEAD_BYTES_MAX = 65_536
 """Of a request's head; the server allows 8 KB a field."""
 PIPELINED_BYTES_MAX = 262_144
-"""Sent behind a request that is under way. Clients wait for its answer; this would be kept."""
-CHUNKS_MAX, BYTES_A_CHUNK = 1_024, 256
-"""Chunks of one request's body: so many, and one more for so many bytes. The server takes 7 us for
-each, 0.3 s for 256 KB of the smallest, which come in one go, and it parses them before any key."""
+"""Sent behind a request that is under way. Clients wait for its answer; this would be kept. It is
+also what is received at a time, so a body that comes with its head is not too much."""
 HEALTH_PATH = "/healthz"
 HEADER, IDLE, UNREAD = "header_timeout", "idle_timeout", "not_read"
 _OTHER_FILES = 64
 """The log, its sockets, standard streams, the event loop's own."""
 _LOOK_S = 0.25
 _HEAD_END = b"\r\n\r\n"
-_LINE_END = b"\r\n"
-_CHUNK_OR_FIELD = re.compile(rb'\r\n[^\s"{}\[\]]')
-"""Begins as a line of JSON that somebody printed does not."""
-_LOOKED_AT = 16_384
+_BLANK = b"\r\n"
+_BEGINS = re.compile(rb"(?!PRI )[A-Z-]{1,32}(?: |\Z)")
+"""As a request does, or as the part of it that is there. `PRI` begins HTTP/2."""
+_BARE_LINE_END = re.compile(rb"(?<!\r)\n")
+_NO_REQUEST_BYTES = 256
+"""Of what is no request: enough for the HTTP server to refuse it."""
 _FULL = (
     b'{"type":"error","error":{"type":"overloaded_error","message":"too many connections: try '
     b'again"}}'
@@ -60,19 +85,31 @@ _FULL_ANSWER = (
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
+class State(Enum):
+    """Of a connection: what the next byte belongs to; the module's docstring has the drawing."""
+
+    HEAD = "a request's head, kept here until it is whole"
+    HANDED = "what follows a head that the HTTP server has, but no handler"
+    BODY = "the body of a request that is, or was, handled"
+    DONE = "what follows the whole body of a request that is being handled"
+    BROKEN = "nothing: what came is no request, or no body"
+
+
 class Connection(asyncio.Protocol):
-    """One connection: passes everything on, and knows what it waits for."""
+    """One connection: passes on what is its turn, and knows what it waits for."""
 
     __slots__ = (
         "_all",
-        "_chunks_max",
+        "_content",
+        "_frame",
+        "_head_bytes",
         "_inner",
-        "_seen",
-        "_tail",
+        "_kept",
+        "_searched",
         "admitted",
-        "before_head_end",
-        "body_arrived",
         "had_request",
+        "path",
+        "state",
         "transport",
         "under_way",
         "unread_since_s",
@@ -86,20 +123,35 @@ class Connection(asyncio.Protocol):
         self.transport: asyncio.Transport | None = None
         self.admitted = False
         """The HTTP server knows it."""
+        self.state = State.HEAD
         self.under_way = False
+        """A request is being handled."""
         self.had_request = False
-        self.body_arrived = False
-        """All of the body of the request under way is there."""
+        self.path = ""
+        """Of the last request whose head was whole, as it was sent."""
         self.waits_since_s = 0.0
-        """Since when the head of a request is awaited, or the first byte of it."""
-        self.before_head_end = False
-        """Some of a head is there, not all."""
+        """Since when the head of a request is awaited, or the end of it, or the request's begin."""
         self.unread_since_s: float | None = None
         """Since when what was written waits for the client to read; None: it does not."""
-        self._seen = 0
-        self._tail = b""
-        self._chunks_max: float = CHUNKS_MAX
-        """How many more of the request there may be."""
+        self._kept = bytearray()
+        """Received, and not yet the HTTP server's."""
+        self._head_bytes = 0
+        """Received of the next head, and of blank lines before it."""
+        self._searched = 0
+        """How much of what is kept has no end of a head."""
+        self._content: StreamReader | None = None
+        """The body as the handler gets it."""
+        self._frame: Frame = Sized(0)
+
+    @property
+    def idle(self) -> bool:
+        """Nothing came since the last answer."""
+        return self.state is State.HEAD and not self._head_bytes
+
+    @property
+    def waits_for_answer_read(self) -> bool:
+        """Its next request begins once the client has read the last answer."""
+        return self.state is State.HANDED and self.unread_since_s is not None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Take it in, or turn it away."""
@@ -112,20 +164,13 @@ class Connection(asyncio.Protocol):
             self.transport.close()
 
     def data_received(self, data: bytes) -> None:
-        """Pass it on, unless it is more of a head than there may be."""
-        if not self.admitted:
+        """Pass on what is its turn; keep the rest, if it is no more than there may be."""
+        if not self.admitted or self._closing or self.state is State.BROKEN:
             return
-        if self.under_way:
-            self._seen += len(data) if self.body_arrived else 0
-            excess = self._seen > PIPELINED_BYTES_MAX
-        else:
-            excess = self._in_head(data)
-        if excess:
-            self._all.close(self, "sent_too_much")
-        elif self._in_small_chunks(data):
-            self._all.close(self, "small_chunks")
-        else:
-            self._inner.data_received(data)
+        self._kept += data
+        if self.state is State.HEAD:
+            self._note_head(len(data))
+        self._pass_on()
 
     def eof_received(self) -> bool | None:
         """The client sends no more."""
@@ -134,6 +179,7 @@ class Connection(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """It is gone."""
         self._all.forget(self)
+        self._kept.clear()
         if self.admitted:
             self._inner.connection_lost(exc)
 
@@ -142,6 +188,7 @@ class Connection(asyncio.Protocol):
         self.unread_since_s = asyncio.get_running_loop().time()
         if self.admitted:
             self._inner.pause_writing()
+        self._check_kept()
 
     def resume_writing(self) -> None:
         """It goes on."""
@@ -149,56 +196,141 @@ class Connection(asyncio.Protocol):
         if self.admitted:
             self._inner.resume_writing()
 
-    def begin(self) -> None:
+    def begin(self, request: web.Request) -> None:
         """A request's head is there and it is handled."""
         self.under_way, self.had_request = True, True
-        self.body_arrived, self._seen = False, 0
+        self._content = request.content
+        self._frame = _frame_of(request)
+        self.state = State.BODY
+        if self.transport is not None and not self._closing:
+            self.transport.resume_reading()
+            self._pass_on()
 
-    def arrived(self) -> None:
-        """The body is there: what is sent now belongs to another request."""
-        self.body_arrived, self._seen = True, 0
-
-    def end(self, *, body_arrived: bool) -> None:
+    def end(self) -> None:
         """It was handled; more of its body may come, which the server reads and drops."""
-        self.under_way, self.before_head_end = False, False
-        self._seen = 0 if body_arrived else -1
-        self._tail = b""
-        self._chunks_max = CHUNKS_MAX
+        self.under_way, self._content = False, None
         self.waits_since_s = asyncio.get_running_loop().time()
+        if self.state is State.DONE and not self._closing:
+            self._await_head()
+            self._pass_on()
 
-    def _in_small_chunks(self, data: bytes) -> bool:
-        """Whether it has more chunks, or fields before or behind them, than there may be.
+    @property
+    def _closing(self) -> bool:
+        return self.transport is None or self.transport.is_closing()
 
-        Lines that begin as those do are counted, whatever they are: no other body has many.
-        """
-        self._chunks_max += len(data) / BYTES_A_CHUNK
-        if data.count(_LINE_END) * BYTES_A_CHUNK > len(data):
-            for at in range(0, len(data), _LOOKED_AT):  # the first mostly tells
-                self._chunks_max -= len(_CHUNK_OR_FIELD.findall(data, at, at + _LOOKED_AT))
-                if self._chunks_max < 0:
-                    return True
-        return False
+    def _pass_on(self) -> None:
+        if self.state is State.BODY:
+            self._pass_body()
+        if self.state is State.HEAD:
+            self._pass_head()
+        self._check_kept()
 
-    def _in_head(self, data: bytes) -> bool:
-        """Whether this is more of a head than there may be."""
-        if self._seen < 0:
-            return False
-        if not self.before_head_end and self.had_request:
+    def _check_kept(self) -> None:
+        """Close it if more is kept than may be."""
+        beyond_head = self.state is not State.HEAD and self.unread_since_s is None
+        most = PIPELINED_BYTES_MAX if beyond_head else HEAD_BYTES_MAX
+        head_bytes = self._head_bytes if self.state is State.HEAD else 0
+        if max(len(self._kept), head_bytes) > most:
+            self._close("sent_too_much")
+
+    def _await_head(self) -> None:
+        self.state = State.HEAD
+        if self._kept:
+            self._note_head(len(self._kept))
+
+    def _note_head(self, count: int) -> None:
+        if not self._head_bytes and self.had_request:
             self.waits_since_s = asyncio.get_running_loop().time()
-        if _HEAD_END in self._tail + data:
-            self.before_head_end, self._seen = False, -1
-            return False
-        self.before_head_end = True
-        self._seen += len(data)
-        self._tail = (self._tail + data)[-len(_HEAD_END) :]
-        return self._seen > HEAD_BYTES_MAX
+        self._head_bytes += count
+
+    def _pass_head(self) -> None:
+        """Hand over a head that is whole, or what the HTTP server should refuse."""
+        kept = self._kept
+        if not self._searched:
+            del kept[: len(kept) - len(kept.lstrip(_BLANK))]
+        end = kept.find(_HEAD_END, max(0, self._searched - len(_HEAD_END)))
+        if not kept:
+            return
+        if not _BEGINS.match(kept):
+            self._have_refused(_NO_REQUEST_BYTES)
+        elif end >= 0:
+            self._hand_over(end + len(_HEAD_END))
+        elif bare := _BARE_LINE_END.search(kept, max(0, self._searched - 1)):
+            self._have_refused(bare.end())
+        else:
+            self._searched = len(kept)
+
+    def _have_refused(self, count: int) -> None:
+        """Give the HTTP server as much as shows that it is no request, and read no more."""
+        del self._kept[count:]
+        self._hand_over(len(self._kept))
+        self.state = State.BROKEN
+
+    def _hand_over(self, count: int) -> None:
+        """Give the HTTP server so much, and read no more before it begins with that."""
+        head = bytes(self._kept[:count])
+        del self._kept[:count]
+        self._head_bytes = self._searched = 0
+        if count > HEAD_BYTES_MAX:
+            self._close("sent_too_much")
+            return
+        self.path = _path_in(head)
+        self.state = State.HANDED
+        self.waits_since_s = asyncio.get_running_loop().time()
+        if self.transport is not None:
+            self.transport.pause_reading()
+        self._inner.data_received(head)
+
+    def _pass_body(self) -> None:
+        try:
+            part = self._frame.cut(self._kept)
+        except TooManyChunks:
+            self._close("small_chunks")
+        except BadChunk as error:
+            self._break(str(error))
+        else:
+            if part:
+                self._inner.data_received(part)
+            if self._frame.ended and self.under_way:
+                self.state = State.DONE
+            elif self._frame.ended:
+                self._await_head()
+
+    def _break(self, why: str) -> None:
+        """Tell the handler that the body is none, and read no more of it."""
+        self.state = State.BROKEN
+        self._kept.clear()
+        if self._content is not None:
+            self._content.set_exception(web.RequestPayloadError(why))
+
+    def _close(self, why: str) -> None:
+        self._kept.clear()
+        self._head_bytes = 0
+        self._all.close(self, why)
+
+
+def _frame_of(request: web.Request) -> Frame:
+    """Of the body that follows its head, as the HTTP server reads that."""
+    if request.content.is_eof():
+        return Sized(0)
+    length = request.content_length
+    return Chunked() if length is None else Sized(length)
+
+
+def _path_in(head: bytes) -> str:
+    target = head.partition(_BLANK)[0].split(b" ", 2)[1:2]
+    return b"".join(target).partition(b"?")[0].decode("latin-1")
 
 
 class Connections:
     """All connections of one gateway's port."""
 
     def __init__(self, settings: Settings, metrics: Metrics) -> None:
-        """With as many as the settings and the system's limit of open files allow."""
+        """With as many as the settings and the system's limit of open files allow.
+
+        Raises:
+            BadSetting: the system allows too few open files.
+        """
         self._header_s = settings.gateway_header_timeout_s
         self._idle_s = settings.gateway_idle_timeout_s
         self._metrics = metrics
@@ -206,7 +338,10 @@ class Connections:
         spare = RESERVE + settings.gateway_concurrency + _OTHER_FILES
         self.limit = settings.gateway_connections_max
         if files != resource.RLIM_INFINITY and files - spare < self.limit:
-            self.limit = max(1, files - spare)
+            fewest = min(FEWEST, self.limit)
+            if files - spare < fewest:
+                raise BadSetting(_too_few_files(files, spare + fewest))
+            self.limit = files - spare
             detail = f"at most {self.limit}: this process may have {files} files open"
             metrics.say("connections", None, None, detail)
         self._open: dict[asyncio.BaseTransport, Connection] = {}
@@ -245,7 +380,7 @@ class Connections:
         if connection is None:
             return await handler(request)
         self._wait_no_more(connection)
-        connection.begin()
+        connection.begin(request)
         if connection in self._excess and self._has_room():
             self._excess.discard(connection)
         excess = connection in self._excess
@@ -255,15 +390,14 @@ class Connections:
                 raise web.HTTPServiceUnavailable(reason="too many connections: try again")
             return await handler(request)
         finally:
-            connection.end(body_arrived=request.content.is_eof())
+            connection.end()
             if self._of(request) is connection:
                 (self._waiting_excess if excess else self._waiting_next)[connection] = None
 
-    def body_arrived(self, request: web.Request) -> None:
-        """All of a request's body is there."""
+    def path_of(self, request: web.BaseRequest) -> str:
+        """The path that a request's connection asked for last; "" if it is gone."""
         connection = self._of(request)
-        if connection is not None:
-            connection.arrived()
+        return connection.path if connection is not None else ""
 
     def admit(self, connection: Connection) -> bool:
         """Whether there is room, made if need be."""
@@ -297,7 +431,7 @@ class Connections:
         if connection.transport is not None:
             connection.transport.abort()
 
-    def _of(self, request: web.Request) -> Connection | None:
+    def _of(self, request: web.BaseRequest) -> Connection | None:
         transport = request.transport
         return self._open.get(transport) if transport is not None else None
 
@@ -333,9 +467,17 @@ class Connections:
             if one.waits_since_s < now_s - self._header_s:
                 self.close(one, HEADER)
         for one in list(self._waiting_next):
-            limit_s = self._header_s if one.before_head_end else self._idle_s
-            if one.waits_since_s < now_s - limit_s:
-                self.close(one, HEADER if one.before_head_end else IDLE)
+            limit_s = self._idle_s if one.idle else self._header_s
+            if one.waits_since_s < now_s - limit_s and not one.waits_for_answer_read:
+                self.close(one, IDLE if one.idle else HEADER)
         for one in list(self._open.values()):
             if one.unread_since_s is not None and one.unread_since_s < now_s - self._idle_s:
                 self.close(one, UNREAD)
+
+
+def _too_few_files(files: int, needed: int) -> str:
+    return (
+        f"this process may have {files} files open, and with this TURNSTREAM_GATEWAY_CONCURRENCY "
+        f"a gateway needs {needed}: raise the limit (as root `ulimit -n 4096`; `LimitNOFILE=` of "
+        "systemd; `ulimits: nofile` of compose)"
+    )
