@@ -10,6 +10,7 @@ import logging
 import sys
 import time
 import uuid
+from collections.abc import Callable
 from types import TracebackType
 from typing import Self
 
@@ -22,7 +23,7 @@ from streams.adapters.gateway.access.keys import KeyRing
 from streams.adapters.gateway.access.minted import Minter
 from streams.adapters.gateway.access.secret import Secrets
 from streams.adapters.gateway.answers.grammar import Grammar
-from streams.adapters.gateway.api.app import Api
+from streams.adapters.gateway.api.app import Api, HttpProtocol, expected, with_expected
 from streams.adapters.gateway.api.bodies import Bodies
 from streams.adapters.gateway.api.connections import HEALTH_PATH, Connections
 from streams.adapters.gateway.api.control import Control
@@ -113,27 +114,17 @@ class Gateway:
         Raises:
             PortTaken: the port stays in use.
         """
-        app = web.Application(middlewares=[self.api.shaped, self.connections.counted])
-        app.add_routes(self.api.routes())
-        app.add_routes(self.control.routes())
-        app.add_routes(self._weight_control.routes())
-        app.add_routes(
-            [
-                web.post("/control/drain", self.control.guarded(self._drain)),
-                web.get(HEALTH_PATH, self._alive),
-            ]
-        )
-        # A client that hangs up cancels its handler; the turn itself runs on. Bodies are unpacked
-        # by `Bodies`, within bounds.
-        self._runner = web.AppRunner(
-            app,
-            access_log=None,
-            handler_cancellation=True,
-            shutdown_timeout=_HANDLERS_S,
-            auto_decompress=False,
-            read_bufsize=_READ_BYTES,
-            logger=_server_logger(self.metrics),
-        )
+        app = web.Application(middlewares=[self.api.shaped, self.connections.counted, expected])
+        routes = [
+            *self.api.routes(),
+            *self.control.routes(),
+            *self._weight_control.routes(),
+            web.post("/control/drain", self.control.guarded(self._drain)),
+            web.get(HEALTH_PATH, self._alive),
+        ]
+        app.add_routes(with_expected(routes))
+        # A client that hangs up cancels its handler; the turn itself runs on.
+        self._runner = web.AppRunner(app, handler_cancellation=True, shutdown_timeout=_HANDLERS_S)
         await self._runner.setup()
         try:
             self._server = await self._listen(self._runner)
@@ -172,8 +163,7 @@ class Gateway:
         await self.weights.close()
 
     async def _listen(self, runner: web.AppRunner) -> asyncio.Server:
-        assert runner.server is not None
-        protocol = self.connections.before(runner.server)
+        protocol = self.connections.before(self._protocols(runner))
         host, port = self._settings.gateway_host, self._settings.gateway_port
         for tried in range(_PORT_TRIES):
             try:
@@ -190,6 +180,25 @@ class Gateway:
                 await asyncio.sleep(_PORT_WAIT_S)
         raise PortTaken(
             f"{host}:{port} is in use: end what listens there, or set TURNSTREAM_GATEWAY_PORT"
+        )
+
+    def _protocols(self, runner: web.AppRunner) -> Callable[[], HttpProtocol]:
+        """Makes the HTTP server's end of a connection."""
+        server = runner.server
+        assert server is not None
+        logger = _server_logger(self.metrics)
+
+        def unreadable(request: web.BaseRequest, status: int, message: str) -> web.Response:
+            return self.api.unreadable(self.connections.path_of(request), status, message)
+
+        # Bodies are unpacked by `Bodies`, within bounds.
+        return lambda: HttpProtocol(
+            server,
+            unreadable,
+            access_log=None,
+            auto_decompress=False,
+            read_bufsize=_READ_BYTES,
+            logger=logger,
         )
 
     async def _drain(self, _: web.Request) -> dict[str, object]:

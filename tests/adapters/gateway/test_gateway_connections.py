@@ -2,7 +2,9 @@
 
 import asyncio
 import contextlib
+import gc
 import json
+import re
 import resource
 import socket
 import time
@@ -10,6 +12,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
+from aiohttp.http_exceptions import HttpProcessingError
 
 from streams.adapters.engines.scripted import Rule
 from streams.adapters.gateway.api.connections import (
@@ -259,6 +262,24 @@ def test_what_is_no_request_is_refused_once_and_nothing_behind_it_is_read(
     play(tmp_path, story, gateway_header_timeout_s=20.0)
 
 
+@played(otherwise=ANY)
+async def test_what_the_http_server_could_not_read_is_let_go_without_the_garbage_collector(
+    world: World,
+) -> None:
+    bad = b"GET /v1/models HTTP/1.1\r\nhost: g\r\n" + 7 * FIELDS + b"content-length: x\r\n\r\n"
+    gc.collect()
+    gc.disable()
+    try:
+        for _ in range(3):
+            async with connected(world, 1, bad) as [(reader, _)]:
+                assert b" 400 " in await until_closed(reader)
+        await asyncio.sleep(0.1)
+        kept = [each for each in gc.get_objects() if isinstance(each, HttpProcessingError)]
+        assert kept == []
+    finally:
+        gc.enable()
+
+
 @played(otherwise=ANY, gateway_header_timeout_s=1.0)
 async def test_a_refused_request_whose_body_does_not_come_is_closed(world: World) -> None:
     async with connected(world, 1, REFUSED + b"\r\n") as [(reader, _)]:
@@ -298,6 +319,50 @@ async def test_who_sends_requests_and_reads_no_answer_is_closed(world: World) ->
                 while True:
                     await loop.sock_sendall(unread, lines * 2_000)
     assert world.gateway.metrics.counts["connections_closed:sent_too_much"] == 1
+
+
+PATHS = {
+    "/v1/chat/completions": {"error"},
+    "/v1/responses": {"error"},
+    "/v1/messages": {"type", "error"},
+    "/v1/messages/count_tokens": {"type", "error"},
+    "/s/KEY/v1/messages": {"type", "error"},
+    "/control/sessions": {"error"},
+}
+BAD = {
+    "a length that is none": (400, b"content-length: five\r\n\r\n"),
+    "a field that is too long": (400, b"x-more: " + b"x" * 9_000 + b"\r\n\r\n"),
+    "too many fields": (400, b"".join(b"x-%d: y\r\n" % n for n in range(200)) + b"\r\n"),
+    "two lengths": (400, b"content-length: 5\r\ncontent-length: 6\r\n\r\n"),
+    "an expectation": (417, b"expect: foo\r\n\r\n"),
+    "a chunk without a size": (400, b"transfer-encoding: chunked\r\n\r\nzz\r\n"),
+    "a chunk that goes on": (400, b"transfer-encoding: chunked\r\n\r\n1\r\nab\r\n"),
+}
+
+
+@pytest.mark.parametrize("bad", BAD.values(), ids=BAD)
+def test_what_the_http_server_refuses_has_the_shape_of_its_path(
+    tmp_path: Any, bad: tuple[int, bytes]
+) -> None:
+    async def story(world: World) -> None:
+        agent = await world.open()
+        for path, names in PATHS.items():
+            key = world.gateway.keys.control_key if "control" in path else agent.key
+            start = f"POST {path.replace('KEY', agent.key)} HTTP/1.1\r\nhost: g\r\n"
+            asking = f"{start}authorization: Bearer {key}\r\n".encode() + bad[1]
+            async with connected(world, 1, asking) as [(reader, _)]:
+                assert int((await reader.readline()).split()[1]) == bad[0]
+                head = await reader.readuntil(b"\r\n\r\n")
+                length = re.search(rb"content-length: (\d+)", head.lower())
+                assert length is not None
+                told = json.loads(await reader.readexactly(int(length[1])))
+            assert b"content-type: application/json" in head.lower()
+            assert told.keys() == names
+            error = told["error"]
+            assert 0 < len(error if "control" in path else error["message"]) < 300
+            assert "control" in path or error["type"] == "invalid_request_error"
+
+    play(tmp_path, story, [ANY])
 
 
 @pytest.mark.parametrize("lead", [b"", b"GET /healthz HTTP/1.1\r\nhost: g\r\n\r\n"])

@@ -7,16 +7,21 @@
     POST  /control/...                     see `control`
 
 Invariant: a request without a key that opens its session learns nothing; whatever goes wrong is
-said in the API's own shape.
+said in the API's own shape: that of the path, also where the head of a request cannot be read. Out
+of reach are the 503 of a connection that is refused before anything is read, which is Anthropic's
+shape, and the 417 of an `expect: ...` to a path that is not served, which is plain text; and what
+is refused while its head is read is answered as HTTP/1.0.
 """
 
 import asyncio
 import itertools
 import re
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Container, Iterable, Sequence
+from typing import Any
 
-from aiohttp import web
+import msgspec
+from aiohttp import HttpVersion11, web
 
 from streams.adapters.dialects import anthropic, openai_chat, openai_responses
 from streams.adapters.dialects.calls import Answer, Call, CallRefused, Piece
@@ -49,11 +54,16 @@ COUNTING: tuple[CountingDialect, ...] = (anthropic, openai_responses)
 UNKNOWN_KEY = "unknown or expired key: open a session with the control API for a new one"
 GOING_DOWN = "this gateway is going down: try again"
 
+_CONTROL = "/control/"
+_CONTINUE = "100-continue"
+_UNREADABLE_CHARACTERS_MAX = 200
+"""Of what the HTTP server says of a head; it would repeat the head."""
 _PATH_CHARACTERS_MAX = 100
 """Of a path in a line of the log."""
 _KEY = re.compile(r"t[sc]-[\w-]+")
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+Unreadable = Callable[[web.BaseRequest, int, str], web.Response]
 Work = Callable[[web.Request, SessionKey, RequestUse], Awaitable[web.StreamResponse]]
 
 
@@ -117,13 +127,16 @@ class Api:
     @web.middleware
     async def shaped(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         """Give whatever the server itself refuses, or fails at, the API's own shape."""
+        response = await self._answered(request, handler)
+        if request.content.exception() is not None:
+            # A body that has no end: what follows it cannot be told from it.
+            response.force_close()
+            request.content.feed_eof()
+        return response
+
+    async def _answered(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         try:
-            response = await handler(request)
-            if request.content.exception() is not None:
-                # A body that could not be unpacked: what follows it cannot be told from it.
-                response.force_close()
-                request.content.feed_eof()
-            return response
+            return await handler(request)
         except web.HTTPException as error:
             what = f"{request.method} {_unkeyed(request.path)}: {error.reason}"
             refusal = CallRefused(error.status, what)
@@ -135,11 +148,29 @@ class Api:
         except Exception as error:
             self._parts.metrics.failure(None, None, error)
             refusal = CallRefused(500, "the gateway failed", kind="server_error")
+        if request.path.startswith(_CONTROL):
+            return self._at_control(refusal)
         return self._refused(self._spoken(request), refusal, request)
 
+    def unreadable(self, path: str, status: int, message: str) -> web.Response:
+        """The answer to a request that the HTTP server could not read, by what it asked for."""
+        refusal = CallRefused(status, _first_of(message))
+        if path.startswith(_CONTROL):
+            return self._at_control(refusal)
+        return self._refusal(self._spoken_at(path, {}), refusal)
+
+    def _at_control(self, refusal: CallRefused) -> web.Response:
+        self._parts.metrics.count(f"answers:{refusal.status}")
+        body = msgspec.json.encode({"error": refusal.message})
+        return web.Response(status=refusal.status, body=body, content_type="application/json")
+
     def _spoken(self, request: web.Request) -> Dialect:
-        """The dialect of a request that no route told, by its path, else by its headers."""
-        path = _unkeyed(request.path) + "/"
+        """The dialect of a request that no route told."""
+        return self._spoken_at(request.path, request.headers)
+
+    def _spoken_at(self, path: str, headers: Container[str]) -> Dialect:
+        """A dialect by a path, else by the headers."""
+        path = _unkeyed(path) + "/"
         placed = (
             dialect
             for dialect in self._dialects
@@ -148,7 +179,7 @@ class Api:
         marked = (
             dialect
             for dialect in self._dialects
-            if dialect.MARK_HEADER is not None and dialect.MARK_HEADER in request.headers
+            if dialect.MARK_HEADER is not None and dialect.MARK_HEADER in headers
         )
         return next(itertools.chain(placed, marked), self._dialects[0])
 
@@ -343,8 +374,11 @@ class Api:
         *,
         turn: RunningTurn | None = None,
     ) -> web.Response:
-        self._parts.metrics.count(f"answers:{refusal.status}")
         self._say(refusal, request, turn.session_id if turn else session_id, turn)
+        return self._refusal(dialect, refusal)
+
+    def _refusal(self, dialect: Dialect, refusal: CallRefused) -> web.Response:
+        self._parts.metrics.count(f"answers:{refusal.status}")
         headers = {}
         if refusal.status in _RETRY_STATUSES:
             headers["retry-after"] = str(self._parts.settings.gateway_retry_after_s)
@@ -377,6 +411,62 @@ class Api:
             detail=detail,
             path=_KEY.sub("...", _unkeyed(request.path))[:_PATH_CHARACTERS_MAX],
         )
+
+
+class HttpProtocol(web.RequestHandler):
+    """The HTTP server's end of a connection, which gives its own refusals the API's shape."""
+
+    __slots__ = ("_unreadable",)
+
+    def __init__(self, server: web.Server, unreadable: Unreadable, **options: Any) -> None:
+        """`unreadable` makes the answer."""
+        super().__init__(server, loop=asyncio.get_running_loop(), **options)
+        self._unreadable = unreadable
+
+    def handle_error(
+        self,
+        request: web.BaseRequest,
+        status: int = 500,
+        exc: BaseException | None = None,
+        message: str | None = None,
+    ) -> web.StreamResponse:
+        """Log it, answer, and close the connection.
+
+        Raises:
+            ConnectionError: the answer had begun.
+        """
+        super().handle_error(request, status, exc, message)
+        if exc is not None:
+            # It leads to the frame that holds it, and with it 64 KB or more of what was received
+            # would stay until the garbage collector comes by.
+            exc.__traceback__ = None
+        response = self._unreadable(request, status, message or "the gateway failed")
+        response.force_close()
+        return response
+
+
+@web.middleware
+async def expected(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """Refuse what a client expects, unless it is to be told that its body may come."""
+    expect = request.headers.get("expect", "").lower()
+    if expect not in {"", _CONTINUE} and request.version == HttpVersion11:
+        raise web.HTTPExpectationFailed(reason=f"`expect` can be `{_CONTINUE}` alone")
+    return await handler(request)
+
+
+def with_expected(routes: Iterable[web.RouteDef]) -> list[web.RouteDef]:
+    """Routes that leave it to `expected` what is refused: the server would, as plain text."""
+    return [
+        web.route(each.method, each.path, each.handler, expect_handler=_say_continue)
+        for each in routes
+    ]
+
+
+async def _say_continue(request: web.Request) -> None:
+    writer = request.writer
+    if request.headers["expect"].lower() == _CONTINUE and request.version == HttpVersion11:
+        await writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+        writer.output_size = 0  # the answer has not begun
 
 
 class KeyRefused(CallRefused):
@@ -435,3 +525,9 @@ def _bare(text: str) -> str:
 def _unkeyed(path: str) -> str:
     """A path without the key that may stand before it."""
     return "/" + path.removeprefix(_KEYED).partition("/")[2] if path.startswith(_KEYED) else path
+
+
+def _first_of(message: str) -> str:
+    """Of what the HTTP server says, what is wrong; the head itself comes behind an empty line."""
+    what = " ".join(message.partition("\n\n")[0].split()).rstrip(":.")
+    return what[:_UNREADABLE_CHARACTERS_MAX]
