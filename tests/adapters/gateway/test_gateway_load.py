@@ -12,7 +12,9 @@ import openai
 
 from schemas.samples import SessionClosed
 from streams.adapters.engines.scripted import Rule
+from streams.adapters.gateway.api.app import HttpProtocol
 from streams.adapters.gateway.api.connections import Connection
+from streams.adapters.gateway.api.framing import Sized
 from streams.adapters.gateway.sessions.events import Over
 from tests.adapters.gateway.agents import BASH, Agent, user
 from tests.adapters.gateway.world import World, played, until
@@ -31,7 +33,8 @@ def held(world: World) -> Counter[str]:
     found = Counter(name for name in names if name.startswith(ours))
     # How the newest sessions ended is remembered, a bounded number of them.
     del found[f"{Over.__module__}.{Over.__name__}"]
-    found[f"{Connection.__module__}.{Connection.__name__}"] -= len(world.gateway.connections)
+    for each in (Connection, HttpProtocol, Sized):
+        found[f"{each.__module__}.{each.__name__}"] -= len(world.gateway.connections)
     return found
 
 
