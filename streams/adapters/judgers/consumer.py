@@ -35,7 +35,7 @@ from streams.core.limits import DEFAULT_LIMITS
 from streams.core.session import apply, count
 from streams.core.state import ClosedSession, OpenSession, Rules
 from streams.errors import LogAway, TooLarge
-from streams.log.homes import refuse_elsewhere
+from streams.log.homes import refuse_elsewhere, require_partitions
 from streams.log.interface import Entry, Log, Outgoing
 from streams.log.keys import event_key
 from streams.settings import KAFKA, Settings
@@ -109,6 +109,7 @@ class JudgingConsumer:
         Raises:
             LogError: what trying again would not mend.
         """
+        await require_partitions(self.log, self.settings)
         starts = await self.log.start_positions(self._topic)
         committed = await self.log.committed(self._group, self._topic)
         positions = {at: max(start, committed.get(at, start)) for at, start in starts.items()}
