@@ -160,6 +160,31 @@ def test_events_on_wrong_partitions_keep_no_session_from_its_judge(quick: Settin
     assert asyncio.run(work()) == {"judged": quick.partitions}
 
 
+def test_a_dump_gives_a_session_whatever_partitions_its_events_are_on(
+    settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first on a far position of its partition, the others on early ones of another."""
+    name_in_environment(settings, monkeypatch)
+    place, events = Place(settings, tmp_path), example("torn")
+    home = partition_of(b"torn", settings.partitions)
+    near = next(f"s{n}" for n in range(99) if partition_of(b"s%d" % n, settings.partitions) == home)
+    place.feed(*(turn(near, f"t{n}") for n in range(9)), *events[:2])
+    topic, elsewhere = settings.turns_topic, (home + 1) % settings.partitions
+    for event in events[2:]:
+        value = codec.to_msgpack(codec.from_json(json.dumps(event).encode()))
+        place.publish(Outgoing(topic=topic, key=b"torn", value=value, partition=elsewhere))
+    # In the order of the dump, so one that has the partition with the beginning first.
+    dump = sorted(turnstream("export", "events").records, key=lambda e: e["partition"] != home)
+    assert {(e["session_id"], e["partition"]) for e in dump} == {
+        *((near, home), ("torn", home), ("torn", elsewhere))
+    }
+    ran = turnstream("linearize", place.file(*dump), "--open", "skip")
+    assert ran.err == ""
+    (closed,) = [r for r in ran.records if r["type"] == "session_closed"]
+    assert (closed["session_id"], closed["turns"]) == ("torn", 5)
+    assert "gaps" not in closed
+
+
 @pytest.mark.parametrize("given", ["3", "8"])
 def test_readers_with_another_number_of_partitions_say_so_and_pass_nothing_over(
     settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, given: str
