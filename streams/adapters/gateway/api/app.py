@@ -11,6 +11,7 @@ said in the API's own shape.
 """
 
 import asyncio
+import functools
 import itertools
 import re
 import time
@@ -27,6 +28,7 @@ from streams.adapters.gateway.access.under_way import RequestUse
 from streams.adapters.gateway.api.bodies import Bodies
 from streams.adapters.gateway.parts import Parts
 from streams.adapters.gateway.prompts.building import NotGiven, build
+from streams.adapters.gateway.rendering.counting import is_long
 from streams.adapters.gateway.sessions.classing import told
 from streams.adapters.gateway.sessions.served import ended_refusal
 from streams.adapters.gateway.sessions.session import Session
@@ -252,8 +254,9 @@ class Api:
         if len(call.messages) > most:
             raise CallRefused(413, f"the request has {len(call.messages)} messages, at most {most}")
         window = self._parts.settings.gateway_context_tokens
-        if len(body) > window:  # each token is at least a byte of it
-            await self._parts.renderer.fitting.check(call, window)
+        if is_long(len(body), window):  # each character is at least a byte of it
+            check = functools.partial(self._parts.renderer.fitting.check, call, window)
+            await self._parts.loop_turns.beside(session_id, check)
         return call
 
     def _begin(self, session: Session, call: Call, dialect: Dialect) -> RunningTurn:
