@@ -27,7 +27,7 @@ from streams.adapters.gateway.access.keys import BadKey, KeyRing, SessionKey
 from streams.adapters.gateway.access.under_way import RequestUse
 from streams.adapters.gateway.api.bodies import Bodies
 from streams.adapters.gateway.parts import Parts
-from streams.adapters.gateway.prompts.building import NotGiven, build
+from streams.adapters.gateway.prompting import count_of
 from streams.adapters.gateway.rendering.counting import is_long
 from streams.adapters.gateway.sessions.classing import told
 from streams.adapters.gateway.sessions.served import ended_refusal
@@ -192,23 +192,13 @@ class Api:
             session = await self._session(key)
             try:
                 call = await self._read(request, dialect, session.session_id, use)
-                count = await self._counted(session, call)
+                count = await count_of(call, session, self._parts)
             except ContextOverflow as overflow:
                 count = overflow.prompt_tokens  # at least: it was not counted to its end
             body = dialect.count_body(count)
             return web.Response(body=body, content_type=dialect.BODY_TYPE)
 
         return self._keyed(dialect, handle)
-
-    async def _counted(self, session: Session, call: Call) -> int:
-        await self._parts.loop_turns.next(session.session_id)
-        try:
-            return len(build(call, session.history, self._parts.renderer).ids)
-        except NotGiven as error:
-            if not error.missing:
-                raise
-        await self._parts.sessions.read_on(session)  # another gateway may have given it
-        return len(build(call, session.history, self._parts.renderer).ids)
 
     def _calls(self, dialect: Dialect) -> Handler:
         async def handle(
