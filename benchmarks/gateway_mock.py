@@ -1,7 +1,7 @@
 """The mock engine, a process: the n-th request of a session gets the n-th answer of the script.
 
-    POST /prepare    the wire, the tokens an event and the turns of what comes next
-    POST anything    that answer in frames of that wire, `TOKENS_PER_S` a stream
+    POST /prepare    wire, tokens an event, tokens a second and turns of what comes next
+    POST anything    that answer in frames of that wire, as fast as was prepared
     GET  /journal    turns answered by session, digests of prompts since the last look
     GET  anything    what an engine says that is ready
 
@@ -34,8 +34,6 @@ WIRES: dict[str, gateway_wire.Frames] = {
     "vllm": gateway_wire.vllm,
     "vllm chat": gateway_wire.vllm_chat,
 }
-TOKENS_PER_S = 1000
-"""Of each stream: fast for an engine, so that little of the time is waiting."""
 _TICK_S = 0.001
 _READY = msgspec.json.encode({"model_path": "mock", "version": "0.32.0"})
 _REQUEST_ID = re.compile(rb'"(?:rid|request_id)":"([0-9a-f]{32})"')
@@ -49,6 +47,8 @@ class Prepare(msgspec.Struct):
 
     wire: str
     per_event: int
+    tokens_per_s: int
+    """Of each stream."""
     turns: tuple[int, int]
 
 
@@ -110,7 +110,7 @@ class Mock:
 
     def prepare(self, asked: Prepare) -> None:
         frames, script = WIRES[asked.wire], self._script
-        self._interval_s = asked.per_event / TOKENS_PER_S
+        self._interval_s = asked.per_event / asked.tokens_per_s
         self._frames = {
             turn: frames(script.answers[turn], script.prompt_tokens[turn], asked.per_event)
             for turn in range(*asked.turns)

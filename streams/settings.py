@@ -169,7 +169,7 @@ class Settings:
     gateway_body_timeout_s: float = 60.0
     """From a request's head to the end of its body, then 408; the largest needs 0.6 MB/s."""
     gateway_messages_max: int = 4_096
-    """In one request, then 413. One that was not recorded here takes the event loop a third of a
+    """In one request, then 413. One that was not recorded here takes a third of a
     millisecond to render; a window of 131,072 tokens has 32 for each."""
     gateway_json_objects_max: int = 20_000
     """In one request, then 413, before it is decoded: messages, parts, tools and what is nested in

@@ -1,6 +1,7 @@
 """The core over a file: what `linearize` prints and `inspect` draws come from here.
 
-Invariant: every event is applied in file order; every refusal names its line.
+Invariant: every event is applied in file order, whatever partitions it was dumped from; every
+refusal names its line.
 """
 
 from collections.abc import Iterator
@@ -48,6 +49,6 @@ def _letter(line: EventLine | None, error: BadRecord) -> DeadLetter:
         session_id=error.session_id,
         turn_id=error.turn_id,
         line=line.number if line is not None else None,
-        offset=line.position if line is not None and line.position != line.number else None,
+        offset=line.named if line is not None and line.named != line.number else None,
         payload=Octets(line.text) if line is not None else None,
     )

@@ -15,6 +15,7 @@ changing one later does not change the other.
 import dataclasses
 import decimal
 import enum
+import json
 import math
 import numbers
 from collections import Counter
@@ -34,6 +35,7 @@ TEXT_CHARS_MAX = 2_000
 DEPTH_MAX = 64
 INTEGER_MAX = 2**63 - 1
 """What readers that are not Python hold; a larger number becomes its text."""
+_INTEGER_CHARS_MAX = len(str(-INTEGER_MAX))
 
 
 def plain(value: Any, strange: Counter[str] | None = None, depth: int = 0) -> Any:
@@ -54,6 +56,16 @@ def plain(value: Any, strange: Counter[str] | None = None, depth: int = 0) -> An
     if strange is not None:
         strange[type(value).__name__] += 1
     return _of_one(_shown(value)[:TEXT_CHARS_MAX])
+
+
+def plain_json(text: bytes) -> Any:
+    """The value of a JSON text, whatever numbers are in it.
+
+    Payloads are kept as text unread, so logs hold numbers that typed readers refuse. Whoever reads
+    many sessions must lose that number, not the session: a float out of range becomes none, an
+    integer its text, however many digits it has.
+    """
+    return plain(json.loads(bytes(text).decode(), parse_int=_integer))
 
 
 def plain_score(score: Any) -> Any:
@@ -88,6 +100,11 @@ def plain_reward(reward: Any) -> Any:
     payload = plain(finite_terms(dict(reward)))
     score = plain_score(reward.get("score"))
     return {**payload, "score": score} if isinstance(score, int | float) else payload
+
+
+def _integer(digits: str) -> int | str:
+    """Python's own reader ends with an error at some thousand digits."""
+    return int(digits) if len(digits) <= _INTEGER_CHARS_MAX else digits
 
 
 def _of_one(value: bool | float | str | None) -> Any:

@@ -3,7 +3,8 @@
 Which sessions leave one is decided by their id, so every worker decides alike; failures and
 eval sessions always do.
 
-Invariant: a trace never decides anything; leaving it out changes no sample.
+Invariant: a trace never decides anything; leaving it out changes no sample. What it takes beside
+ids and numbers is bounded before it is encoded, whatever a producer wrote into the session.
 """
 
 from collections.abc import Iterable
@@ -21,13 +22,19 @@ from streams.core.spans import total
 from streams.core.state import OpenSession
 
 TRACE_BYTES_MAX = 4_000_000
-"""Messages, tools, final message and raw prompts together; what does not fit is left out whole."""
+"""All texts and version runs together, in the order in which they are wanted: messages, tools,
+final message, metadata, reward, those of samples and turns, raw prompts. What does not fit is left
+out."""
+_WORDS_CHARS_MAX = 200
+"""Of what an engine or a harness calls something."""
 _CHAR_BYTES_MAX = 4
+_RUN_BYTES = 19
+"""Of a version and its number of tokens at most, encoded."""
 _VERSION_RUNS_MAX = 1_000
 _FAILURES = frozenset({"error", "interrupted", "closed", "cancelled", "expired"})
 _ROOT = -1
 _OF_THE_OUTCOME = (
-    *("end_status", "metadata", "reward", "reward_payload", "reward_invalid", "accepted"),
+    *("end_status", "reward", "reward_invalid", "accepted"),
     *("will_retry", "withheld", "reason", "finish_reason", "policy", "generated", "trained"),
     "gaps",
 )
@@ -43,29 +50,60 @@ def leaves_trace(outcome: SessionClosed, share: float) -> bool:
     return place < share * 2**64
 
 
+class _Room:
+    """What is left of `TRACE_BYTES_MAX`."""
+
+    def __init__(self) -> None:
+        self._bytes = TRACE_BYTES_MAX
+
+    def takes(self, size: int) -> bool:
+        """Whether so many bytes fit; then they are taken."""
+        if size > self._bytes:
+            return False
+        self._bytes -= size
+        return True
+
+    def payload(self, text: msgspec.Raw | None) -> msgspec.Raw:
+        """The payload, if it is given and fits."""
+        return text if text and self.takes(len(bytes(text))) else NOT_GIVEN
+
+    def words(self, text: str | None) -> str | None:
+        """As much of a text as a person reads, if it fits."""
+        cut = text and text[:_WORDS_CHARS_MAX]
+        return cut if cut is None or self.takes(_CHAR_BYTES_MAX * len(cut)) else None
+
+    def runs(self, runs: list[tuple[int, int]] | None) -> list[tuple[int, int]] | None:
+        """Runs of versions, if a person could read them and they fit."""
+        if runs is None or len(runs) > _VERSION_RUNS_MAX:
+            return None
+        return runs if self.takes(_RUN_BYTES * len(runs)) else None
+
+
 def trace_of(session: OpenSession, outcome: SessionClosed, samples: Samples) -> Trace:
     """The session as a person reads it."""
+    room = _Room()
     nodes, parents = _in_order(session.tree.root)
     texts = [node.message.text if node.message is not None else b"null" for node in nodes]
-    left_out, room = 0, TRACE_BYTES_MAX
-    if sum(map(len, texts)) > room:
+    left_out = 0
+    if not room.takes(sum(map(len, texts))):
         left_out, nodes, texts, parents = len(texts), [], [], []
-    room -= sum(map(len, texts))
     turns = session.tree.turns.values()
-    tools, room = _fitting(
-        next((turn.event.tools for turn in turns if turn.event.tools), None), room
-    )
-    final_message, room = _fitting(outcome.final_message, room)
+    tools = room.payload(next((turn.event.tools for turn in turns if turn.event.tools), None))
+    final_message = room.payload(outcome.final_message)
+    metadata = room.payload(outcome.metadata)
+    reward_payload = room.payload(outcome.reward_payload)
     generate_ms, tool_ms = _phases(turns)
     return Trace(
         session_id=session.session_id,
         **{name: getattr(outcome, name) for name in (*IDENTITY_FIELDS, *_OF_THE_OUTCOME)},
         messages=msgspec.Raw(b"[" + b",".join(texts) + b"]"),
         parents=parents,
+        samples=_samples(session, samples, room),
         turns=_turns(session, outcome, {id(node): index for index, node in enumerate(nodes)}, room),
-        samples=_samples(session, samples),
         tools=tools,
         final_message=final_message,
+        metadata=metadata,
+        reward_payload=reward_payload,
         tool_turns=sum(turn.calls_tool and turn.event.part_of is None for turn in turns),
         generate_ms=generate_ms,
         tool_ms=tool_ms,
@@ -75,17 +113,20 @@ def trace_of(session: OpenSession, outcome: SessionClosed, samples: Samples) -> 
     )
 
 
-def _fitting(text: msgspec.Raw | None, room: int) -> tuple[msgspec.Raw, int]:
-    size = len(bytes(text or NOT_GIVEN))
-    return (text or NOT_GIVEN, room - size) if size <= room else (NOT_GIVEN, room)
-
-
 def _turns(
-    session: OpenSession, outcome: SessionClosed, places: dict[int, int], room: int
+    session: OpenSession, outcome: SessionClosed, places: dict[int, int], room: _Room
 ) -> list[TraceTurn]:
-    turns = session.tree.turns.values()
+    turns = list(session.tree.turns.values())
+    words = [
+        (
+            room.words(turn.event.agent_id),
+            room.words(turn.event.finish_reason),
+            room.runs(turn.event.weight_versions),
+        )
+        for turn in turns
+    ]
     raw = sum(len(turn.event.raw_prompt or "") for turn in turns if turn.above is None)
-    fit = raw * _CHAR_BYTES_MAX <= room
+    fit = room.takes(raw * _CHAR_BYTES_MAX)
     # The ledger goes on with turns that were refused; they have no node.
     return [
         TraceTurn(
@@ -93,36 +134,38 @@ def _turns(
             message=None if turn.merged else places.get(id(turn.node)),
             attach=turn.attach,
             request_class=turn.event.request_class,
-            agent_id=turn.event.agent_id,
+            agent_id=agent_id,
             part_of=turn.event.part_of,
             ill_formed=turn.event.ill_formed,
-            finish_reason=turn.event.finish_reason,
+            finish_reason=finish_reason,
             reward=session.rewards.of_turns.get(turn.event.turn_id),
             prompt_len=turn.prompt_len,
             response_len=turn.generated,
             trained=row.trained,
-            weight_versions=_few(turn.event.weight_versions),
+            weight_versions=versions,
             started_ms=turn.event.started_ms,
             finished_ms=turn.event.finished_ms,
             raw_prompt=turn.event.raw_prompt if fit and turn.above is None else None,
         )
-        for turn, row in zip(turns, outcome.ledger, strict=False)
+        for turn, row, (agent_id, finish_reason, versions) in zip(
+            turns, outcome.ledger, words, strict=False
+        )
     ]
 
 
-def _samples(session: OpenSession, samples: Samples) -> list[TraceSample]:
+def _samples(session: OpenSession, samples: Samples, room: _Room) -> list[TraceSample]:
     """The numbers of the samples; of those that there would have been, if none may train."""
     if samples:
         return [
-            _sample(planned.segment, sample_id=planned.sample_id, reward=samples.reward)
+            _sample(planned.segment, room, sample_id=planned.sample_id, reward=samples.reward)
             for planned in samples.planned
         ]
     would_be, _ = linearize(session.tree, None)
-    return [_sample(segment) for segment in would_be]
+    return [_sample(segment, room) for segment in would_be]
 
 
 def _sample(
-    segment: Segment, *, sample_id: str | None = None, reward: float | None = None
+    segment: Segment, room: _Room, *, sample_id: str | None = None, reward: float | None = None
 ) -> TraceSample:
     runs = trained_runs(segment)
     prompt_len = runs[0][0]
@@ -133,7 +176,7 @@ def _sample(
         trained=total(runs),
         sample_id=sample_id,
         reward=reward,
-        weight_versions=_few(_lengths(version_runs(segment))) or None,
+        weight_versions=room.runs(_lengths(version_runs(segment))) or None,
     )
 
 
@@ -146,11 +189,6 @@ def _lengths(runs: Iterable[tuple[int, int, int]]) -> list[tuple[int, int]]:
         else:
             lengths.append((version, end - start))
     return lengths
-
-
-def _few(runs: list[tuple[int, int]] | None) -> list[tuple[int, int]] | None:
-    """Runs of versions, if a person could read them."""
-    return runs if runs is None or len(runs) <= _VERSION_RUNS_MAX else None
 
 
 def _untrained(outcome: SessionClosed) -> dict[str, int]:

@@ -126,7 +126,11 @@ class Choosing:
         sessions = self._held.pop(step).sessions
         room, chosen = self._room(step), list[Branch]()
         for session_id in sorted(sessions, key=_digest):
-            found = list(_new(sessions[session_id], self._shown))
+            try:
+                found = list(_new(sessions[session_id], self._shown))
+            except ValueError:  # somebody else's trace, which must not cost the others
+                self.counts["unwritable"] += 1
+                continue
             self.counts["over_cap"] += len(found) > room
             chosen += found[:room]
             room -= len(found[:room])

@@ -7,12 +7,11 @@ was sampled `assistant`.
 Invariant: every message is an object with a role and of values that every JSON writer takes.
 """
 
-import json
 from dataclasses import dataclass
 from typing import Any
 
 from schemas.traces import Trace
-from streams.core.plain_values import plain
+from streams.core.plain_values import plain_json
 
 Message = dict[str, Any]
 
@@ -27,11 +26,18 @@ class Conversation:
 
 
 def branches_of(trace: Trace) -> list[Conversation]:
-    """From a root to each leaf, in the order of the leaves; at least one, be it empty."""
-    # Not msgspec: a number that no float holds must cost that number, not the session.
-    messages = [_message(one) for one in json.loads(bytes(trace.messages))]
+    """From a root to each leaf, in the order of the leaves; at least one, be it empty.
+
+    Raises:
+        ValueError: the trace is not one of ours: its messages are no tree.
+    """
+    messages = [_message(one) for one in plain_json(trace.messages)]
     if not messages:
         return [Conversation(_lengths(trace) if trace.messages_left_out else [])]
+    if len(messages) != len(trace.parents) or any(
+        not -1 <= parent < at for at, parent in enumerate(trace.parents)
+    ):
+        raise ValueError("`parents` does not name for each message one before it")
     inner = set(trace.parents)
     leaves = (at for at in range(len(messages)) if at not in inner)
     paths = [_path(leaf, trace.parents) for leaf in leaves]
@@ -46,8 +52,7 @@ def _path(leaf: int, parents: list[int]) -> list[int]:
     return path[::-1]
 
 
-def _message(value: Any) -> Message:
-    made = plain(value)
+def _message(made: Any) -> Message:
     if not isinstance(made, dict):
         return {"role": "user", "content": made}
     return made if isinstance(made.get("role"), str) else {**made, "role": "user"}

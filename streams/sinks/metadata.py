@@ -5,14 +5,13 @@ trackio's page reads `status` and `duration_ms` itself; the rest is shown as it 
 Invariant: ids are texts, numbers are numbers, and what is not known is left out.
 """
 
-import json
 from typing import Any
 
 import msgspec
 
 from schemas.record import IDENTITY_FIELDS
 from schemas.traces import Trace
-from streams.core.plain_values import plain
+from streams.core.plain_values import plain, plain_json
 from streams.sinks.choosing import Branch
 from streams.sinks.statistics import split_of
 
@@ -66,7 +65,7 @@ def _samples(branch: Branch) -> list[dict[str, Any]]:
 
 
 def _payload(text: msgspec.Raw) -> Any:
-    return json.loads(bytes(text)) if bytes(text) else None
+    return plain_json(text) if text else None
 
 
 def _duration_ms(trace: Trace) -> int | None:

@@ -187,8 +187,8 @@ class TrackioSink:
 
     def _made(self, branch: Branch) -> Any:
         """As trackio takes it; one that cannot be written costs itself only."""
-        messages, metadata = branch.conversation.messages, metadata_of(branch)
         try:
+            messages, metadata = branch.conversation.messages, metadata_of(branch)
             orjson.dumps([messages, metadata])
             return self._trackio.Trace(messages=messages, metadata=metadata)
         except (TypeError, ValueError) as error:

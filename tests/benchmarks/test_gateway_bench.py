@@ -15,7 +15,7 @@ import msgspec
 import numpy as np
 import pytest
 
-from benchmarks.gateway import PEER, PROXY, SIDES, SMOKE, Plan, best, measure, show
+from benchmarks.gateway import FAST, PEER, PROXY, SIDES, SMOKE, Plan, best, measure, show
 from benchmarks.gateway_checks import Disagreed, check
 from benchmarks.gateway_child import Server
 from benchmarks.gateway_http import Connection, Reply, Serving, header, request
@@ -201,7 +201,9 @@ def served(name: str, per_event: int, turn: int = 0) -> bytes:
 
     async def story() -> bytes:
         mock, kept = Mock(script()), Kept()
-        mock.prepare(Prepare(wire=name, per_event=per_event, turns=(0, turn + 1)))
+        mock.prepare(
+            Prepare(wire=name, per_event=per_event, tokens_per_s=FAST, turns=(0, turn + 1))
+        )
         for _ in range(turn + 1):
             kept.written.clear()
             mock.answer(kept, request("/any", {"x-session": "s"}, 2), b"{}")
@@ -296,7 +298,9 @@ def test_the_mock_knows_our_clients_requests_and_remembers_what_it_was_asked(
 
     async def story() -> tuple[bytes, bytes]:
         mock, kept = Mock(script()), Kept()
-        mock.prepare(Prepare(wire=wire.kind.lower(), per_event=1000, turns=(0, 1)))
+        mock.prepare(
+            Prepare(wire=wire.kind.lower(), per_event=1000, tokens_per_s=FAST, turns=(0, 1))
+        )
         mock.answer(kept, request(wire.generate_path, wire.headers(asked), len(body)), body)
         journal = Kept()
         mock.answer(journal, b"GET /journal HTTP/1.1\r\n\r\n", b"")
@@ -398,7 +402,7 @@ def test_every_side_is_measured_and_the_logs_hold_every_turn(
         one = best(rounds)
         assert one.cpu_us.keys() == {"load", "mock", SIDES[side].child} - {None}
         assert min(one.p50_ms, one.first_token_p50_ms, one.per_s, *one.cpu_us.values()) > 0
-    report = show(found, held)
+    report = show(found, held, SMOKE)
     assert {row["side"] for row in report} == SIDES.keys() - bare_sides()
     assert all(row["cpu_of_peer"] == 1 for row in report if row["side"] == PEER)
     assert all(row["cpu_of_proxy"] == 1 for row in report if row["side"] == PROXY)
@@ -407,6 +411,27 @@ def test_every_side_is_measured_and_the_logs_hold_every_turn(
 
 def bare_sides() -> set[str]:
     return {name for name, side in SIDES.items() if side.child is None}
+
+
+def test_the_shortest_history_is_measured_at_the_pace_of_an_engine_too() -> None:
+    paced = Plan().at_the_pace_of_an_engine()
+    assert (paced.histories, paced.agents, paced.tokens_per_s) == ((4_800,), {16: 2}, 60)
+
+
+def test_a_stream_takes_the_time_that_its_pace_says() -> None:
+    async def story() -> float:
+        mock, kept = Mock(script()), Kept()
+        mock.prepare(Prepare(wire="vllm", per_event=20, tokens_per_s=100, turns=(0, 1)))
+        began_s = asyncio.get_running_loop().time()
+        mock.answer(kept, request("/any", {"x-session": "s"}, 2), b"{}")
+        async with asyncio.timeout(30):
+            while not kept.written.endswith(b"\r\n0\r\n\r\n"):  # noqa: ASYNC110  # it has no event for it
+                await asyncio.sleep(0.001)
+        return asyncio.get_running_loop().time() - began_s
+
+    # Three events of 20 tokens; after the first, each waits for its time.
+    assert TINY.answer == 60
+    assert asyncio.run(story()) >= 0.4
 
 
 def test_a_smoke_measures_one_history_once() -> None:

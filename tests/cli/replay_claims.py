@@ -91,6 +91,26 @@ def an_expiry_that_named_a_refused_event_names_the_one_before_it(place: Place) -
     assert last.last_offset == entries[0].position.offset
 
 
+def a_dump_of_several_partitions_is_published_in_its_order(place: Place) -> None:
+    events = [turn("s", f"t{n}") for n in range(4)]
+    places = [(0, 7), (2, 9), (0, 8), (2, 10)]
+    expired = {"type": "session_expired", "session_id": "s", "cause": "idle", "last_offset": 10}
+    dump = [
+        event | {"position": position, "partition": partition}
+        for event, (partition, position) in zip([*events, expired], [*places, (2, 11)], strict=True)
+    ]
+    for _ in range(2):  # what was published before is not of this dump
+        ran = turnstream("replay", place.file(*dump))
+        assert (ran.code, ran.err) == (0, "")
+    entries = place.entries(place.settings.turns_topic)
+    found = [(e.position.offset, codec.from_msgpack(e.value or b"")) for e in entries][-5:]
+    assert [event.turn_id for _, event in found if isinstance(event, Turn)] == [
+        *("t0", "t1", "t2", "t3")
+    ]
+    (expiry,) = [event for _, event in found if isinstance(event, SessionExpired)]
+    assert expiry.last_offset == found[-2][0]
+
+
 def a_log_is_copied_with_every_session_in_order(place: Place) -> None:
     other = place.other()
     events = [turn(f"s{n % 5}", f"t{n}") for n in range(100)]
@@ -230,6 +250,7 @@ CLAIMS: list[Claim] = [
     a_bad_line_is_named_and_the_rest_is_published,
     what_names_a_position_is_rewritten,
     an_expiry_that_named_a_refused_event_names_the_one_before_it,
+    a_dump_of_several_partitions_is_published_in_its_order,
     a_log_is_copied_with_every_session_in_order,
     an_entry_that_cannot_be_read_is_named_and_the_rest_is_copied,
     an_empty_log_is_copied_without_a_word_of_trouble,

@@ -48,6 +48,11 @@ BAD: dict[str, tuple[bytes | dict[str, Any], str]] = {
         "invalid_field",
     ),
     "a position that is none": (turn(turn_id="bad", position=-1), "invalid_field"),
+    "a position of 5,000 digits": (
+        json.dumps(turn(turn_id="bad"))[:-1].encode() + b',"position":' + b"9" * 5000 + b"}",
+        "invalid_field",
+    ),
+    "a partition that is none": (turn(turn_id="bad", position=1, partition="a"), "invalid_field"),
     "a purge above itself": ({"type": "purge", "floor": 10**12}, "invalid_field"),
     "unknown end status": (ended(end_status="fine"), "invalid_field"),
 }

@@ -1,7 +1,10 @@
 """`turnstream linearize`: what goes in, what comes out, and that nothing stops it half-way."""
 
+import io
 import json
+import random
 import subprocess
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +12,10 @@ import pytest
 
 from schemas import codec
 from schemas.packed import Packed
+from streams.cli.event_lines import read_events
+from streams.cli.offline import run_file
 from streams.core.packing import unpacked
+from streams.core.state import Rules
 from tests.cli.command import ANSWER, COMMAND, USER, ended, lines, turn, turnstream
 
 
@@ -93,6 +99,101 @@ def test_lines_without_a_position_follow_the_last_one_that_named_it() -> None:
         "sample",
         "session_closed",
     ]
+
+
+@pytest.mark.parametrize("number", [b"1e999", b"9" * 5_000], ids=["float", "integer"])
+def test_a_position_is_read_beside_numbers_that_no_reader_holds(number: bytes) -> None:
+    opened = b'{"type":"session_opened","session_id":"s","metadata":{"a":%s},"position":7}' % number
+    ran = turnstream("linearize", given=lines(opened, turn(), ended()))
+    assert (ran.code, ran.err) == (0, "")
+    assert number.decode() in ran.out
+
+
+Place = tuple[int, int]
+
+
+def dumped(*events: tuple[dict[str, Any], Place]) -> bytes:
+    """Lines as `export events` writes them of a log with several partitions."""
+    return lines(*(e | {"position": at, "partition": part} for e, (part, at) in events))
+
+
+def grown(count: int) -> list[dict[str, Any]]:
+    """A conversation of so many turns, and its end."""
+    messages: list[Any] = []
+    turns = []
+    for n in range(count):
+        messages = [*messages, {"role": "user", "content": f"{n}?"}]
+        turns.append(
+            turn(turn_id=f"t{n}", prompt_messages=messages, prompt_ids=[*range(3 * n + 1)])
+            | {"output_ids": [3 * n + 1, 3 * n + 2]}
+        )
+        messages = [*messages, turns[-1]["response_message"]]
+    return [*turns, ended(reward_pending=True)]
+
+
+def test_a_dump_of_several_partitions_is_taken_in_its_order() -> None:
+    events = grown(4)
+    whole = turnstream("linearize", given=lines(*events)).records
+    places = [(0, 7), (2, 3), (2, 9), (0, 8), (1, 0)]
+    dump = dumped(*zip(events, places, strict=True))
+    assert whole[-1]["trained"] == 8
+    ran = turnstream("linearize", given=dump)
+    assert (ran.records, ran.err) == (whole, "")
+    assert turnstream("linearize", given=2 * dump) == ran
+
+
+def test_a_dump_whose_sessions_keep_to_their_partitions_keeps_its_positions() -> None:
+    late = {"type": "reward", "session_id": "s", "reward_id": "r", "reward": 0.25}
+    other = [event | {"session_id": "other"} for event in (turn(), ended(), late)]
+    events = [e for pair in zip((turn(), ended(), late), other, strict=True) for e in pair]
+    places = [(0, 70), (1, 7), (0, 71), (1, 8), (0, 72), (1, 9)]
+    ran = turnstream("linearize", given=dumped(*zip(events, places, strict=True)))
+    revised = [r for r in ran.records if r["type"] == "sample_revised"]
+    assert {r["session_id"]: r["revision"] for r in revised} == {"s": 72, "other": 9}
+
+
+EXPIRED = {"type": "session_expired", "session_id": "s", "cause": "idle"}
+EXPIRIES: dict[str, tuple[int, int, bool]] = {
+    "the newest": (0, 8, True),
+    "one before it": (0, 7, False),
+    "the newest of another partition": (2, 9, False),
+    "where the newest of another one stands here": (2, 10, False),
+}
+
+
+@pytest.mark.parametrize(("partition", "named", "closes"), EXPIRIES.values(), ids=EXPIRIES)
+def test_an_expiry_counts_if_it_names_the_newest_event_of_the_dump(
+    partition: int, named: int, closes: bool
+) -> None:
+    first, second, third, _ = grown(3)
+    expired = EXPIRED | {"last_offset": named}
+    placed = [(first, (0, 7)), (second, (2, 9)), (third, (0, 8)), (expired, (partition, 12))]
+    dump = dumped(*placed)
+    closed = turnstream("linearize", "--open", "skip", given=dump).records
+    assert [r["end_status"] for r in closed] == (["expired"] if closes else [])
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_wherever_its_events_were_a_session_gives_the_same(seed: int) -> None:
+    """In the core alone: each partition in order, the partitions in any."""
+    chance, events = random.Random(seed), grown(12)
+    ends: Counter[int] = Counter({part: chance.randrange(20) for part in range(3)})
+    places: list[Place] = []
+    for _ in events:
+        part = chance.choice([0, 0, 0, 1, 2])
+        ends[part] += chance.randrange(1, 4)
+        places.append((part, ends[part]))
+    dump = dumped(*zip(events, places, strict=True))
+    read = list(read_events(io.BytesIO(dump)))
+    positions = [line.position for line in read]
+    assert positions == sorted(set(positions))
+    assert [line.named for line in read] == [at for _, at in places]
+    assert given_back(dump) == given_back(lines(*events))
+
+
+def given_back(text: bytes) -> list[Any]:
+    effects = [e for _, e, _ in run_file(io.BytesIO(text), Rules())]
+    return [codec.to_json(record) for one in effects for record in one.records()]
 
 
 def test_a_file_given_twice_gives_the_same() -> None:

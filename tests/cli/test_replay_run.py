@@ -1,31 +1,42 @@
 """A replay is what the core gives: with closed sessions put away, and after a copy."""
 
 import asyncio
+import json
+import random
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 import pytest
 
+from schemas import codec
 from schemas.bad_record import BadRecord
-from schemas.events import Purge
-from schemas.record import Record
+from schemas.events import Event, Purge, SessionExpired, Turn
+from schemas.record import Record, json_text
 from schemas.samples import SampleRevised, SessionClosed
+from streams.cli.progress import Progress
 from streams.cli.replay.closed import ClosedSessions
-from streams.cli.replay.copying import copy_events
+from streams.cli.replay.copying import Copying, copy_events
 from streams.cli.replay.run import Run
 from streams.cli.replay.source import Arrived, LogSource
+from streams.cli.replay.target import Topic
 from streams.core.partition import Partition
 from streams.core.state import OpenSession, Rules
-from streams.log.interface import Outgoing, Position
+from streams.log.interface import Log, Outgoing, Position
 from streams.log.opening import open_log
 from streams.processor.arrivals import read_event
 from streams.settings import Settings
-from tests.cli.places import Place
+from tests.cli.command import turn
+from tests.cli.places import Json, Place
 from tests.processor.busy_sessions import busy_log
+from tests.processor.memory_log import MemoryLog
 
 TOPIC = "turnstream.turns"
 EVENTS = 400
+OUTCOME: dict[str, Any] = {
+    **{"end_status": "completed", "policy": "seed", "sample_ids": [], "ledger": []},
+    **{"turns": 0, "generated": 0, "trained": 0},
+}
 
 
 def arrived(seed: int) -> list[Arrived]:
@@ -143,3 +154,100 @@ def test_a_copy_of_a_log_gives_the_same_samples(seed: int, tmp_path: Path) -> No
     wanted = core_gives(there, source)
     assert core_gives(here, target) == wanted
     assert wanted
+
+
+LIMIT = 1_000
+
+
+def copied_into_a_low_broker(*given: Json | Event) -> tuple[list[Event], list[str], Copying]:
+    """What a log has whose broker refuses, some time later, values over `LIMIT` bytes."""
+    said: list[str] = []
+    stored: list[Event] = []
+
+    class Said(Progress):
+        def say(self, text: str) -> None:
+            said.append(text)
+
+    async def work() -> Copying:
+        log = MemoryLog(random.Random(1), {TOPIC: LIMIT})
+        copying = Copying(Settings(), cast(Log, log))
+
+        async def copy() -> None:
+            with Said("replay", "events", None) as progress:
+                for line, one in enumerate(given, 1):
+                    event = (
+                        codec.from_json(json.dumps(one).encode()) if isinstance(one, dict) else one
+                    )
+                    assert isinstance(event, Event)
+                    await copying.take(Arrived(event, 0, line, None, line, b""), progress)
+                await copying.finish()
+
+        task = asyncio.ensure_future(copy())
+        while not task.done():
+            await log.deliver()
+        await task
+        for _, value in log.topics[TOPIC]:
+            event = codec.from_msgpack(value or b"")
+            assert isinstance(event, Event)
+            stored.append(event)
+        return copying
+
+    copying = asyncio.run(work())
+    return stored, said, copying
+
+
+def test_what_the_broker_refuses_later_costs_itself_alone_and_is_named() -> None:
+    """Far more events than may be on their way, so that most are sent behind a refused one."""
+    large = {7, 1_500, 2_499}
+    events = [
+        turn(f"s{n % 9}", f"t{n}", raw_prompt="x" * LIMIT * (n in large)) for n in range(2_500)
+    ]
+    stored, said, copying = copied_into_a_low_broker(*events)
+    ids = {getattr(event, "turn_id", "") for event in stored}
+    assert ids == {f"t{n}" for n in range(2_500) if n not in large}
+    assert [text.partition(" bytes")[0].rpartition(" ")[0] for text in said] == [
+        f"line {n + 1}: oversize:" for n in sorted(large)
+    ]
+    assert (copying.refused, copying.summary()) == (
+        3,
+        f"published 2497 events of 9 sessions to {TOPIC}, refused 3",
+    )
+
+
+@pytest.mark.parametrize("refused", ["t1", "t2", "t3"])
+def test_an_expiry_that_named_what_the_broker_refuses_names_the_one_before_it(refused: str) -> None:
+    turns = [turn("s", t, raw_prompt="x" * LIMIT * (t >= refused)) for t in ("t1", "t2", "t3")]
+    expired = SessionExpired(session_id="s", cause="idle", last_offset=3)
+    stored, _, copying = copied_into_a_low_broker(*turns, expired)
+    kept = [event.turn_id for event in stored if isinstance(event, Turn)]
+    assert kept == [t for t in ("t1", "t2", "t3") if t < refused]
+    (expiry,) = [event for event in stored if isinstance(event, SessionExpired)]
+    assert expiry.last_offset == len(kept) - 1
+    assert copying.refused == 3 - len(kept)
+
+
+def test_a_sample_that_the_broker_refuses_is_named_and_the_rest_is_written(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    outcomes = [SessionClosed(session_id=f"s{n}", **OUTCOME) for n in range(2_500)]
+    outcomes[70] = msgspec.structs.replace(outcomes[70], metadata=json_text("x" * LIMIT))
+
+    async def work() -> Topic:
+        log = MemoryLog(random.Random(1), {TOPIC: LIMIT})
+        target = Topic(cast(Log, log), TOPIC)
+
+        async def write() -> str | None:
+            for outcome in outcomes:
+                await target.emit([outcome], outcome.session_id)
+            return await target.finish()
+
+        task = asyncio.ensure_future(write())
+        while not task.done():
+            await log.deliver()
+        assert await task == f"wrote 2499 records to {TOPIC}, refused 1"
+        assert len(log.topics[TOPIC]) == 2_499
+        return target
+
+    assert asyncio.run(work()).refused == 1
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"session_closed of {TOPIC}, session s70: oversize: ")

@@ -1,12 +1,16 @@
 """An outcome always fits into the log: what is large in it goes, the largest text first."""
 
 import json
+import tracemalloc
 from typing import Any
 
+import pytest
+
 from schemas import codec
-from schemas.events import EndReason, SessionEnded, Turn
+from schemas.events import EndReason, Event, SessionEnded, Turn
 from streams.core.partition import Partition
 from streams.core.state import Rules
+from streams.core.tracing import TRACE_BYTES_MAX
 from tests.harness import linearized
 
 TURN: dict[str, Any] = {
@@ -132,3 +136,69 @@ def test_a_trace_tells_the_reason_as_the_outcome_does() -> None:
     assert effects.outcome is not None
     assert effects.trace.reason == effects.outcome.reason
     assert len(codec.to_msgpack(effects.trace)) < 100_000
+
+
+LARGE_WORDS = {
+    "finish reasons": {"finish_reason": "f" * 1_000_000},
+    "agents": {"agent_id": "ä" * 200_000},
+    "versions": {
+        "output_ids": list(range(1_000)),
+        "logprobs": [-0.5] * 1_000,
+        "weight_versions": [[2**60 + n, 1] for n in range(1_000)],
+    },
+}
+
+
+def traced(words: dict[str, Any], reward: float | None, share: float) -> tuple[int, int]:
+    """Of a session of 200 such turns: bytes of its trace, and what the close takes at its peak."""
+    partition = Partition(rules=Rules(trace_share=share))
+    for number in range(200):
+        turn = TURN | words | {"turn_id": f"t{number}"}
+        turn["prompt_messages"] = [{"role": "user", "content": str(number)}]
+        record = codec.from_json(json.dumps(turn).encode())
+        assert isinstance(record, Turn)
+        assert partition.feed(record, number).refusals == ()
+    ended = SessionEnded(
+        session_id="s", end_status="completed", reward=reward, reward_pending=False
+    )
+    tracemalloc.start()
+    try:
+        effects = partition.feed(ended, 200)
+        assert (effects.trace is not None) is (share > 0)
+        size = len(codec.to_msgpack(effects.trace)) if effects.trace is not None else 0
+        return size, tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize("words", LARGE_WORDS.values(), ids=LARGE_WORDS)
+@pytest.mark.parametrize("reward", [None, 1.0], ids=["without a sample", "with samples"])
+def test_a_trace_is_small_whatever_turns_say_of_themselves(
+    words: dict[str, Any], reward: float | None
+) -> None:
+    (_, without), (size, peak) = (traced(words, reward, share) for share in (0.0, 1.0))
+    assert size < TRACE_BYTES_MAX + 200_000
+    assert peak - without < 10 * TRACE_BYTES_MAX, (peak, without)
+
+
+def test_what_is_least_wanted_is_left_out_of_a_trace_first() -> None:
+    partition = Partition(rules=Rules(trace_share=1.0))
+    half = "x" * (TRACE_BYTES_MAX * 5 // 8)
+    message = {"role": "user", "content": half}
+    events = [
+        {"type": "session_opened", "session_id": "s", "metadata": {"a": half[:900_000]}},
+        TURN | {"prompt_messages": [message], "tools": [half], "agent_id": "main"},
+        {"type": "session_ended", "session_id": "s", "end_status": "completed"}
+        | {"reward": {"score": 1.0, "a": half[:900_000]}, "final_message": "done"},
+    ]
+    for position, given in enumerate(events):
+        record = codec.from_json(json.dumps(given).encode())
+        assert isinstance(record, Event)
+        effects = partition.feed(record, position)
+    trace = effects.trace
+    assert trace is not None
+    assert (trace.messages_left_out, bytes(trace.tools)) == (0, b"")
+    assert bytes(trace.final_message) == b'"done"'
+    assert bytes(trace.metadata)
+    assert bytes(trace.reward_payload) == b""
+    assert (trace.reward, trace.turns[0].agent_id) == (1.0, "main")

@@ -4,6 +4,7 @@ import asyncio
 import dataclasses
 import json
 from collections import Counter
+from pathlib import Path
 
 import pytest
 
@@ -19,6 +20,9 @@ from streams.log.keys import event_key
 from streams.log.partitioner import partition_of
 from streams.processor.rows import MarkerKey, RowKey, write_key
 from streams.settings import Settings
+from tests.cli.command import turn, turnstream
+from tests.cli.places import Place, name_in_environment
+from tests.cli.replay_claims import numbers
 from tests.cli.stores import Json, example
 from tests.kafka.broker import Broker
 from tests.kafka.test_operator_commands import OnKafka, quick_settings
@@ -154,3 +158,55 @@ def test_events_on_wrong_partitions_keep_no_session_from_its_judge(quick: Settin
             return consumer.counts
 
     assert asyncio.run(work()) == {"judged": quick.partitions}
+
+
+def test_a_dump_gives_a_session_whatever_partitions_its_events_are_on(
+    settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first on a far position of its partition, the others on early ones of another."""
+    name_in_environment(settings, monkeypatch)
+    place, events = Place(settings, tmp_path), example("torn")
+    home = partition_of(b"torn", settings.partitions)
+    near = next(f"s{n}" for n in range(99) if partition_of(b"s%d" % n, settings.partitions) == home)
+    place.feed(*(turn(near, f"t{n}") for n in range(9)), *events[:2])
+    topic, elsewhere = settings.turns_topic, (home + 1) % settings.partitions
+    for event in events[2:]:
+        value = codec.to_msgpack(codec.from_json(json.dumps(event).encode()))
+        place.publish(Outgoing(topic=topic, key=b"torn", value=value, partition=elsewhere))
+    # In the order of the dump, so one that has the partition with the beginning first.
+    dump = sorted(turnstream("export", "events").records, key=lambda e: e["partition"] != home)
+    assert {(e["session_id"], e["partition"]) for e in dump} == {
+        *((near, home), ("torn", home), ("torn", elsewhere))
+    }
+    ran = turnstream("linearize", place.file(*dump), "--open", "skip")
+    assert ran.err == ""
+    (closed,) = [r for r in ran.records if r["type"] == "session_closed"]
+    assert (closed["session_id"], closed["turns"]) == ("torn", 5)
+    assert "gaps" not in closed
+
+
+@pytest.mark.parametrize("given", ["3", "8"])
+def test_readers_with_another_number_of_partitions_say_so_and_pass_nothing_over(
+    settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, given: str
+) -> None:
+    name_in_environment(settings, monkeypatch)
+    monkeypatch.setenv("TURNSTREAM_PARTITIONS", given)
+    place = Place(settings, tmp_path)
+    (tmp_path / "my_judge.py").write_text("def one(case):\n    return 1.0\n", "utf-8")
+    monkeypatch.chdir(tmp_path)
+    waits = {"type": "session_ended", "end_status": "completed", "reward_pending": True}
+    names = [f"s{n}" for n in range(9)]
+    place.feed(*(event for s in names for event in (turn(s), waits | {"session_id": s})))
+    said = (
+        f"turnstream: {settings.turns_topic} has 4 partitions, TURNSTREAM_PARTITIONS is {given}: "
+        "set it to 4, as for whoever writes there\n"
+    )
+    judge = ("judge", "my_judge:one", "--once", "--log", "kafka")
+    for command in (judge, ("replay", "--profile", "lossless")):
+        ran = turnstream(*command)
+        assert (ran.code, ran.out, ran.err) == (1, "", said)
+    monkeypatch.setenv("TURNSTREAM_PARTITIONS", "4")
+    ran = turnstream(*judge)
+    assert (ran.code, ran.err, len(ran.out.splitlines())) == (0, "", len(names))
+    compared = numbers(turnstream("replay", "--profile", "lossless"))
+    assert compared["events refused"] == ["0", "0", "0"]

@@ -3,6 +3,7 @@
 import asyncio
 import os
 import time
+from pathlib import Path
 
 import openai
 import pytest
@@ -15,6 +16,8 @@ from streams.log.interface import Outgoing, Position
 from streams.log.kafka import KafkaLog
 from streams.settings import Settings
 from tests.adapters.gateway.agents import says, user
+from tests.cli.command import turn, turnstream
+from tests.cli.places import Place, name_in_environment
 from tests.kafka.entries import everything
 from tests.kafka.test_gateway import outcome_of, world
 from tests.kafka.topic_limit import limit_topic
@@ -93,6 +96,21 @@ def test_one_publish_says_whether_it_fits(settings: Settings, size: int) -> None
                     await log.publish(one)
 
     asyncio.run(scenario())
+
+
+def test_a_replay_goes_on_behind_what_the_broker_refuses(
+    settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asyncio.run(limited(settings, settings.turns_topic, LIMIT))
+    name_in_environment(settings, monkeypatch)
+    events = [turn(f"s{n % 3}", f"t{n}") for n in range(7)]
+    events[1]["raw_prompt"] = os.urandom(LIMIT).hex()
+    ran = turnstream("replay", Place(settings, tmp_path).file(*events))
+    assert ran.code == 1
+    assert ran.out == f"published 6 events of 3 sessions to {settings.turns_topic}, refused 1\n"
+    (line,) = ran.err.splitlines()
+    assert line.startswith("line 2: oversize: session s1, turn t1: ")
+    assert line.endswith("raise `max.message.bytes` of the topic")
 
 
 def test_an_environments_publisher_loses_only_the_event_that_is_too_large(

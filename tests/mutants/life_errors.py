@@ -89,8 +89,8 @@ SESSION = in_file(
             "event.final:",
         ),
         "repeated-reward-closes": (
-            "if event.reward_id in session.rewards.seen:",
-            "if event.reward_id in session.rewards.seen and session.ended is None:",
+            "if session.rewards.knows(event):",
+            "if session.rewards.knows(event) and session.ended is None:",
         ),
         "second-end-replaces-the-first": (
             "if session.ended is not None:\n        return _counted(",
@@ -145,7 +145,7 @@ REWARDS = in_file(
             "    value: float | None = 0.0\n",
         ),
         "repeated-reward-id-replaces": (
-            "self.seen.add(reward.reward_id)",
+            "self._ids(reward.origin).add(reward.reward_id)",
             "pass",
         ),
         "default-reward-beats-the-given-one": (
@@ -203,7 +203,7 @@ AFTER_CLOSE = in_file(
     (*HOLES, *REWARD_TESTS),
     {
         "judged-reward-after-a-given-one-is-a-bad-event": (
-            'if event.origin == "judged" and not counts:',
+            'if event.origin == "judged" and not book.would_count(reward):',
             "if False:",
         ),
         "late-reward-forgets-the-ones-before": (

@@ -158,6 +158,32 @@ def test_half_a_character_is_no_text() -> None:
     assert branches_of(odd)[0].messages == [{"role": "user", "content": "a?"}]
 
 
+@pytest.mark.parametrize("number", ["1e999", "9" * 5_000])
+def test_a_number_that_no_reader_holds_costs_that_number_alone(number: str) -> None:
+    raw = msgspec.Raw(b'{"answer": 1, "a": %s}' % number.encode())
+    messages = b'[{"role": "user", "content": "Hi", "a": %s}]' % number.encode()
+    odd = msgspec.structs.replace(
+        trace_named("s"),
+        **{"messages": msgspec.Raw(messages), "parents": [-1]},
+        **{"metadata": raw, "reward_payload": raw},
+    )
+    (one,) = branches_of(odd)
+    told = metadata_of(Branch(odd, Shown("s", 0), 1, one))
+    assert told["session_metadata"] == told["reward_payload"]
+    assert told["session_metadata"]["answer"] == 1
+    assert one.messages[0]["content"] == "Hi"
+
+
+@pytest.mark.parametrize("parents", [[0], [-1, -1], [], [-2]], ids=str)
+def test_a_trace_whose_messages_are_no_tree_costs_itself_alone(parents: list[int]) -> None:
+    raw = msgspec.Raw(b'[{"role":"user","content":"a"}]')
+    foreign = msgspec.structs.replace(trace_named("x", step=1), messages=raw, parents=parents)
+    choosing = Choosing(8, 1.0)
+    offered(choosing, [foreign, *sessions(2)])
+    assert {shown.session_id for shown in chosen(choosing)[FIRST]} == {"s0", "s1"}
+    assert choosing.counts["unwritable"] == 1
+
+
 def test_a_branch_shows_the_samples_that_end_on_it() -> None:
     (several,), samples = made(*branched_session("b", 2))
     told = [

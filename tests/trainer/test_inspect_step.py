@@ -105,6 +105,19 @@ def test_any_token_of_a_step_can_be_asked_for(trained: Settings) -> None:
         assert told in ran.err
 
 
+@pytest.mark.parametrize("number", ["1e999", "9" * 400, "9" * 5_000], ids=len)
+def test_a_number_that_no_reader_holds_is_none_of_a_step(tmp_path: Path, number: str) -> None:
+    settings = dataclasses.replace(in_file(tmp_path), retention_trained_hours=-1)
+    publish(settings, sessions())
+    statistics: dict[str, dict[str, Any]] = {"a/0": {"kl": msgspec.Raw(number.encode())}}
+    with subscribe(settings, run_id=RUN, batch_groups=1) as batches:
+        next(batches)
+        batches.commit(3, 6, statistics)
+    ran = inspected(settings, "--step", "3")
+    assert (ran.code, ran.err) == (0, "")
+    assert "none" in ran.out
+
+
 def test_a_step_that_nobody_told_of_is_said_so(trained: Settings) -> None:
     ran = inspected(trained, "--step", "4")
     assert ran.code == 1

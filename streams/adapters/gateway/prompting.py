@@ -5,16 +5,19 @@
     a part of an answer            is recorded as a turn of its own and gone on from
     twins of the answer            count as not delivered: the client has this one
 
+A long stretch is rendered in a thread; nothing is rendered before it is known what is foreign.
+
 Invariant: no answer counts as foreign that this gateway or the log could still tell of.
 """
 
 import asyncio
+import functools
 from collections.abc import Iterable
 
 from streams.adapters.dialects.calls import Call, CallRefused
 from streams.adapters.gateway.history.keeping import Part
 from streams.adapters.gateway.parts import Parts
-from streams.adapters.gateway.prompts.building import BuiltPrompt, NotGiven, build
+from streams.adapters.gateway.prompts.building import Building, BuiltPrompt, NotGiven
 from streams.adapters.gateway.sessions.served import ended_refusal
 from streams.adapters.gateway.sessions.session import Session
 
@@ -24,25 +27,57 @@ _LET_END_S = 10.0
 async def prompt_of(call: Call, session: Session, parts: Parts) -> BuiltPrompt:
     """Built on the turn that the call goes on from, once all of that turn is known."""
     await _let_end(session, (turn_id for turn_id, turn in session.running.items() if turn.gone))
-    prompt = await _built(call, session, parts)
+    prompt = await _rendered(await _known(call, session, parts), session, parts)
     if prompt.part is not None and await _kept(prompt, prompt.part, session, parts):
-        prompt = build(call, session.history, parts.renderer)
+        prompt = await _rendered(await _looked_up(call, session, parts), session, parts)
     _supersede(prompt, session, parts)
     parts.unknown_answers.look(session.session_id, prompt)
     return prompt
 
 
-async def _built(call: Call, session: Session, parts: Parts) -> BuiltPrompt:
-    """The prompt; an answer that is not known is looked for in the log before it is foreign.
+async def count_of(call: Call, session: Session, parts: Parts) -> int:
+    """How many tokens the prompt has, as far as its answers are known here."""
+    try:
+        building = await _looked_up(call, session, parts)
+    except NotGiven as error:
+        if not error.missing:
+            raise
+        await parts.sessions.read_on(session)  # another gateway may have given it
+        building = await _looked_up(call, session, parts)
+    return len((await _rendered(building, session, parts)).ids)
+
+
+async def _looked_up(call: Call, session: Session, parts: Parts) -> Building:
+    await parts.loop_turns.next(session.session_id)
+    return Building(call, session.history, parts.renderer)
+
+
+async def _rendered(building: Building, session: Session, parts: Parts) -> BuiltPrompt:
+    prompt = building.again()
+    if prompt is not None:
+        return prompt
+    window = parts.settings.gateway_context_tokens
+    for rendering in building.renderings():
+        compose = functools.partial(rendering.compose, window)
+        if rendering.is_long:
+            composed = await parts.loop_turns.beside(session.session_id, compose)
+        else:
+            composed = compose()
+        if composed is not None:
+            return building.prompt(rendering, composed)
+    raise AssertionError("a whole prompt is rendered or refused")
+
+
+async def _known(call: Call, session: Session, parts: Parts) -> Building:
+    """What a prompt goes on from; an unknown answer is looked for in the log first.
 
     It may be still under way here, or another gateway's.
     """
-    await parts.loop_turns.next(session.session_id)
     try:
-        prompt = build(call, session.history, parts.renderer)
-        missing = prompt.missing
-        if not prompt.foreign:
-            return prompt
+        building = await _looked_up(call, session, parts)
+        missing = building.missing
+        if not building.foreign:
+            return building
     except NotGiven as error:
         missing = error.missing
         if not missing:
@@ -51,7 +86,7 @@ async def _built(call: Call, session: Session, parts: Parts) -> BuiltPrompt:
     await parts.sessions.read_on(session)
     if session.ended is not None:
         raise ended_refusal()
-    return build(call, session.history, parts.renderer)
+    return await _looked_up(call, session, parts)
 
 
 async def _let_end(session: Session, turn_ids: Iterable[str]) -> None:

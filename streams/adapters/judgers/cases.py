@@ -1,5 +1,7 @@
 """A session as its judger sees it, read from the tree that its events grew.
 
+Payloads are on the log as whatever text was given, so they are read by the tolerant reader.
+
 Invariant: the messages are those of the branch that the newest turn ends, in the recorded form.
 """
 
@@ -9,6 +11,7 @@ import msgspec
 
 from streams.adapters.judgers.judging import Case
 from streams.core.content import Message, final_message_from
+from streams.core.plain_values import plain_json
 from streams.core.recorded import Node
 from streams.core.state import OpenSession
 
@@ -20,12 +23,12 @@ def case_of(session: OpenSession) -> Case:
     messages = _branch(turns[-1].node) if turns else []
     given = session.ended.final_message
     # Logs hold whatever was given for one before gateways refused what is no message.
-    final = final_message_from(msgspec.json.decode(given)) if given else None
-    metadata = msgspec.json.decode(session.metadata) if session.metadata else {}
+    final = final_message_from(plain_json(given)) if given else None
+    metadata = plain_json(session.metadata) if session.metadata else {}
     tools: Any = []
     for turn in turns:
         if turn.event.tools:
-            tools = msgspec.json.decode(turn.event.tools)
+            tools = plain_json(turn.event.tools)
     return Case(
         session_id=session.session_id,
         messages=messages,

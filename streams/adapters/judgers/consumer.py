@@ -6,7 +6,8 @@ The reward's id is made of the consumer's name, so a session that is judged twic
 or by two processes, is rewarded once. Its origin is `judged`, so it replaces no reward that
 somebody gave, whenever that came. What a judger rejects gets a reward that is none: the session
 closes with an outcome and no sample. What a judger fails at is said and left waiting: put right
-and started again within the grace for rewards, the consumer judges it then.
+and started again within the grace for rewards, the consumer judges it then. So is a session that
+cannot be made a case of, or whose reward no reader would take.
 
 Nobody is asked before a partition is read up to where it ended at the start: on an old log most
 sessions that once waited were closed long ago. A session that closes while it is judged is judged
@@ -29,12 +30,12 @@ from schemas.bad_record import BadRecord
 from schemas.events import Event, Purge, Reward
 from schemas.record import json_text
 from streams.adapters.judgers.cases import case_of
-from streams.adapters.judgers.judging import Case, Judging, Verdict
+from streams.adapters.judgers.judging import Case, Judging, Verdict, failure
 from streams.core.limits import DEFAULT_LIMITS
 from streams.core.session import apply, count
 from streams.core.state import ClosedSession, OpenSession, Rules
 from streams.errors import LogAway, TooLarge
-from streams.log.homes import refuse_elsewhere
+from streams.log.homes import refuse_elsewhere, require_partitions
 from streams.log.interface import Entry, Log, Outgoing
 from streams.log.keys import event_key
 from streams.settings import KAFKA, Settings
@@ -90,8 +91,9 @@ class JudgingConsumer:
         self._rules = Rules()
         self._open: dict[str, _Open] = {}
         self._waiting: dict[str, _Waiting] = {}
-        self._unjudged: defaultdict[int, dict[str, Case]] = defaultdict(dict)
-        """By partition and session: what is judged once the partition is read up to its end."""
+        self._unjudged: defaultdict[int, dict[str, Case | Verdict]] = defaultdict(dict)
+        """By partition and session: what is judged once the partition is read up to its end, or
+        why it cannot be."""
         self._done: OrderedDict[str, None] = OrderedDict()
         self._tasks: set[asyncio.Task[None]] = set()
         self._slots = asyncio.Semaphore(CONCURRENCY)
@@ -107,6 +109,7 @@ class JudgingConsumer:
         Raises:
             LogError: what trying again would not mend.
         """
+        await require_partitions(self.log, self.settings)
         starts = await self.log.start_positions(self._topic)
         committed = await self.log.committed(self._group, self._topic)
         positions = {at: max(start, committed.get(at, start)) for at, start in starts.items()}
@@ -158,7 +161,7 @@ class JudgingConsumer:
         elif state is None or session_id in self._waiting:
             return
         elif state.ended is not None:
-            self._unjudged[partition][session_id] = case_of(state)
+            self._unjudged[partition][session_id] = _case_or_failure(state)
             state.tree.clear()
             self._waiting[session_id] = _Waiting(state, partition)
         else:
@@ -176,6 +179,9 @@ class JudgingConsumer:
 
     def _start_judging(self, partition: int) -> None:
         for session_id, case in self._unjudged.pop(partition, {}).items():
+            if isinstance(case, Verdict):
+                self._fail(session_id, case)
+                continue
             task = asyncio.ensure_future(self._judge(case))
             self._waiting[session_id].task = task
             self._tasks.add(task)
@@ -192,14 +198,23 @@ class JudgingConsumer:
                 self.counts["retries"] += 1
                 await asyncio.sleep(wait_s)
                 wait_s = min(2 * wait_s, most_s)
-        self.say(session_id, verdict)
         if verdict.error is not None:
-            self.counts["failed"] += 1
+            self._fail(session_id, verdict)
             return
+        self.say(session_id, verdict)
         self._waiting[session_id].published = True
-        await self._publish(session_id, verdict)
+        try:
+            await self._publish(session_id, verdict)
+        except BadRecord as error:
+            self._waiting[session_id].published = False
+            self._fail(session_id, failure("bad_answer", type(error).__name__, str(error)))
+            return
         self.counts["judged" if verdict.accepted else "rejected"] += 1
         self._over(session_id)
+
+    def _fail(self, session_id: str, verdict: Verdict) -> None:
+        self.counts["failed"] += 1
+        self.say(session_id, verdict)
 
     def _over(self, session_id: str) -> None:
         waiting = self._waiting.pop(session_id, None)
@@ -285,6 +300,14 @@ class JudgingConsumer:
             needed[one.partition] = min(needed[one.partition], one.state.first)
         with contextlib.suppress(LogAway):  # the next one says the same
             await self.log.commit(self._group, self._topic, needed)
+
+
+def _case_or_failure(session: OpenSession) -> Case | Verdict:
+    """What to judge; a session that breaks this must not end the judging of all others."""
+    try:
+        return case_of(session)
+    except Exception as error:
+        return failure("unreadable", type(error).__name__, f"the session cannot be read: {error}")
 
 
 def told(session_id: str, verdict: Verdict) -> str:

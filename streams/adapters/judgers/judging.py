@@ -137,7 +137,7 @@ class Judging:
         said = f"{named.name} gave no answer in {self.timeout_s:g} s"
         if asked in self._let_go:
             said += ", took no notice of being cancelled and still runs"
-        return _wrong("timeout", TimeoutError.__name__, said, retryable=True)
+        return failure("timeout", TimeoutError.__name__, said, retryable=True)
 
     async def _cancel(self, asked: "asyncio.Task[Verdict]") -> None:
         if not asked.cancel():
@@ -165,7 +165,7 @@ class Judging:
         pairs = zip(self.judgers, rewards, strict=True)
         score = math.fsum(named.weight * reward["score"] for named, reward in pairs)
         if not math.isfinite(score):
-            return _wrong("bad_answer", "float", f"the weighted sum is {score}")
+            return failure("bad_answer", "float", f"the weighted sum is {score}")
         names = [named.name for named in self.judgers]
         return Verdict(reward={"score": score, **dict(zip(names, rewards, strict=True))})
 
@@ -193,7 +193,7 @@ async def _answered(named: Named, case: Case) -> Verdict:
     try:
         answer = await _asked(named.judger, case)
     except (Exception, SystemExit) as error:  # graders exit; it ends nothing but their answer
-        return _wrong("raised", type(error).__name__, f"{named.name}: {error}")
+        return failure("raised", type(error).__name__, f"{named.name}: {error}")
     return _verdict(named.name, answer)
 
 
@@ -217,7 +217,7 @@ def _verdict(name: str, answer: Any) -> Verdict:
     score = payload.get("score")
     if not isinstance(score, int | float) or not _is_finite(score):
         said = f"{name} answered {answer!r:.200}: give a finite number, or a mapping with `score`"
-        return _wrong("bad_answer", type(answer).__name__, said)
+        return failure("bad_answer", type(answer).__name__, said)
     return Verdict(reward={**payload, "score": float(score)})
 
 
@@ -228,12 +228,13 @@ def _is_finite(score: float) -> bool:
         return False
 
 
-def _wrong(category: str, kind: str, message: str, *, retryable: bool = False) -> Verdict:
+def failure(category: str, kind: str, message: str, *, retryable: bool = False) -> Verdict:
+    """The verdict on a session that nobody could judge."""
     reason = EndReason(
         stage="judger",
         category=category,
         type=kind,
-        message=message[:MESSAGE_CHARS_MAX],
+        message=plain(message[:MESSAGE_CHARS_MAX]),  # an exception's text may be no text
         retryable=retryable,
     )
     return Verdict(error=reason)

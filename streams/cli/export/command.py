@@ -87,7 +87,8 @@ def export(
 
     `samples`: those that their session's outcome lists, each once, with the last reward it was
     given. `sessions`: one outcome each, with its ledger and its last reward. `events`: a dump of
-    the turns, which `linearize`, `inspect` and `replay` read.
+    the turns, which `linearize`, `inspect` and `replay` read; a line names the position of its
+    event, and the partition if the log has several.
 
     FILE (- for standard input) is read instead of the log: events, which give what `linearize`
     gives, or records as `linearize`, `replay --stdout` and `tail --json` print them.
@@ -171,8 +172,9 @@ async def _events(settings: Settings, path: Path | None) -> int:
     keep_off_the_log(path, settings)
     written = unreadable = 0
     async with open_log(settings) as log:
-        # A purge speaks of one partition's positions; a dump has only one row of them.
-        purges = len(await log.end_positions(settings.turns_topic)) == 1
+        # A purge speaks of one partition's positions; whoever reads a dump of several has one
+        # row of events a session.
+        alone = len(await log.end_positions(settings.turns_topic)) == 1
         with destination(path) as stream:
 
             async def take(arrived: Arrived, progress: Progress) -> None:
@@ -181,9 +183,11 @@ async def _events(settings: Settings, path: Path | None) -> int:
                 if isinstance(event, BadRecord):
                     unreadable += 1
                     progress.say(f"{arrived.place}: {event}")
-                elif purges or not isinstance(event, Purge):
+                elif alone or not isinstance(event, Purge):
                     line = codec.to_json(event).removesuffix(b"}")
-                    stream.write(line + b',"position":%d}\n' % arrived.position)
+                    place = b',"position":%d' % arrived.position
+                    place += b"" if alone else b',"partition":%d' % arrived.partition
+                    stream.write(line + place + b"}\n")
                     written += 1
 
             await LogSource(log, settings).each("export", take)

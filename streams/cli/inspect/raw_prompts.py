@@ -35,14 +35,18 @@ def check_raw_prompts(tree: Tree, folder: Path) -> tuple[list[str], bool]:
     lines, same = [], True
     for turn in kept:
         given = tools.get(turn.event.tools_digest)
-        trouble = _difference(turn, msgspec.json.decode(given) if given else [], renderer)
+        trouble = _difference(turn, given, renderer)
         lines.append(f"{escaped(turn.event.turn_id)}  {trouble or 'as this template prints it'}")
         same = same and trouble is None
     return lines, same
 
 
-def _difference(turn: RecordedTurn, tools: list[Any], renderer: Renderer) -> str | None:
+def _difference(turn: RecordedTurn, given: msgspec.Raw | None, renderer: Renderer) -> str | None:
     was = turn.event.raw_prompt or ""
+    try:
+        tools = msgspec.json.decode(given) if given else []
+    except ValueError as error:
+        return f"its tools cannot be read: {error}"
     try:
         now = renderer.decode(renderer.full(_messages(turn.node.parent), tools))
     except RenderFailed as error:

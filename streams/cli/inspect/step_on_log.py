@@ -6,7 +6,6 @@ sent twice. A run that was restored trains steps again, in a higher epoch; the h
 Invariant: nothing is written, and every wait is bounded.
 """
 
-import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -16,6 +15,7 @@ from schemas import codec
 from schemas.bad_record import BadRecord
 from schemas.samples import Sample
 from schemas.trained import Trained
+from streams.core.plain_values import plain_json
 from streams.log.interface import Entry, Log
 from streams.log.keys import run_key
 from streams.processor.lookup import bounds, each_entry
@@ -104,7 +104,7 @@ def _told(found: Sequence[tuple[Trained, int]]) -> Step:
 
 
 def _statistics(record: Trained) -> dict[str, dict[str, Statistic]]:
-    values = json.loads(bytes(record.statistics)) if record.statistics else {}
+    values = plain_json(record.statistics) if record.statistics else {}
     if not isinstance(values, dict):
         return {}
     return {

@@ -48,7 +48,7 @@ async def compare(
     click.echo(f"{table}\n\n{most}", file=sys.stderr if isinstance(target, Stdout) else sys.stdout)
     if said is not None:
         click.echo(said, err=True)
-    return 1 if comparing.unreadable else 0
+    return 1 if comparing.unreadable or target.refused else 0
 
 
 class Comparing:

@@ -4,8 +4,12 @@ Positions change on the way, so what names one is rewritten: `last_offset` of an
 its session's newest event stands now. `prev` is dropped, since it is only a shortcut, and so is
 `purge`, which speaks of the old log.
 
-Invariant: an event counts as published once it is durable.
+Invariant: an event counts as published once it is durable; one that is refused, by us or later by
+the broker, costs itself alone.
 """
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
 
 import click
 import msgspec
@@ -24,6 +28,27 @@ from streams.log.opening import open_log
 from streams.settings import Settings
 
 NOWHERE = -1
+
+
+@dataclass(slots=True)
+class _Newest:
+    """A session's newest event."""
+
+    position: int
+    """Where it stood."""
+    stands: int = NOWHERE
+    """The newest that is durable, where it stands now."""
+    on_its_way: list[Sending] = field(default_factory=list)
+    """Newer ones, in order; each of them the broker may still refuse."""
+
+    async def moved(self) -> int:
+        """Where the newest stands, of those that the log takes."""
+        for sending in tuple(reversed(self.on_its_way)):
+            try:
+                return (await sending).offset
+            except TooLarge:
+                continue  # counted where it is waited for in its turn
+        return self.stands
 
 
 async def copy_events(source: Source, settings: Settings) -> int:
@@ -45,9 +70,10 @@ class Copying:
         """Nothing is published yet."""
         self._settings = settings
         self._blobs = blobs_from(settings)
-        self._in_flight = InFlight(log, self._settled)
-        self._newest: dict[str, tuple[int, int | Sending]] = {}
-        """By session, its newest event: where it stood, and where it stands or will."""
+        self._in_flight = InFlight(log, self._settled, self._refused_later)
+        self._newest: dict[str, _Newest] = {}
+        """By session."""
+        self._say: Callable[[str], None] = lambda _: None
         self._published = 0
         self._sessions: set[str] = set()
         """Those of which something was published."""
@@ -56,12 +82,12 @@ class Copying:
 
     async def take(self, arrived: Arrived, progress: Progress) -> None:
         """Send one event, or say why not; waits while too much is on its way."""
-        event = arrived.event
+        event, self._say = arrived.event, progress.say
         if isinstance(event, Purge):
             self._left_out += 1
             return
         if isinstance(event, BadRecord):
-            self._refuse(arrived, event, progress)
+            self._refuse(arrived, event)
             return
         moved = await self._moved(event)
         outgoing = Outgoing(
@@ -72,12 +98,14 @@ class Copying:
             turn_id=getattr(event, "turn_id", None),
         )
         try:
-            sending = await self._in_flight.send(outgoing)
+            sending = await self._in_flight.send(outgoing, arrived.place)
         except TooLarge as error:
-            self._refuse(arrived, error, progress)
+            self._refuse(arrived, error)
             return
         if not isinstance(event, SessionExpired):  # one that was ignored is no session's newest
-            self._newest[event.session_id] = (arrived.position, sending)
+            newest = self._newest.setdefault(event.session_id, _Newest(arrived.position))
+            newest.position = arrived.position
+            newest.on_its_way.append(sending)
 
     async def finish(self) -> None:
         """Wait until everything is durable."""
@@ -95,11 +123,10 @@ class Copying:
     async def _moved(self, event: Event) -> Event:
         """The event as it has to read in the new log."""
         if isinstance(event, SessionExpired):
-            position, newest = self._newest.get(event.session_id, (None, NOWHERE))
+            newest = self._newest.get(event.session_id)
             # An expiry that named another event than the newest was ignored, and stays so.
-            if event.last_offset is None or event.last_offset != position:
-                newest = NOWHERE
-            moved = newest if isinstance(newest, int) else (await newest).offset
+            named = newest is not None and event.last_offset == newest.position
+            moved = await newest.moved() if newest is not None and named else NOWHERE
             return msgspec.structs.replace(event, last_offset=moved)
         if isinstance(event, Turn):
             event = msgspec.structs.replace(event, prev=None)
@@ -110,16 +137,27 @@ class Copying:
         self._published += 1
         session_id = outgoing.session_id or ""
         self._sessions.add(session_id)
-        position, newest = self._newest.get(session_id, (NOWHERE, NOWHERE))
-        if newest is sending:
+        newest = self._newest.get(session_id)
+        if newest is not None and sending in newest.on_its_way:
             # The number alone: what is on its way holds the whole event.
-            self._newest[session_id] = (position, stands.offset)
+            newest.stands = stands.offset
+            newest.on_its_way.remove(sending)
 
-    def _refuse(self, arrived: Arrived, error: BadRecord, progress: Progress) -> None:
+    def _refused_later(
+        self, place: str, outgoing: Outgoing, sending: Sending, error: TooLarge
+    ) -> None:
+        """By the broker; others of the session may be on their way behind it."""
+        self.refused += 1
+        newest = self._newest.get(outgoing.session_id or "")
+        if newest is not None and sending in newest.on_its_way:
+            newest.on_its_way.remove(sending)
+        self._say(f"{place}: {error}")
+
+    def _refuse(self, arrived: Arrived, error: BadRecord) -> None:
         self.refused += 1
         session_id = error.session_id or ""
         if session_id in self._newest:
             # It counted in the old log, and an expiry there may name it. Here the one before it
             # is the newest.
-            self._newest[session_id] = (arrived.position, self._newest[session_id][1])
-        progress.say(f"{arrived.place}: {error}")
+            self._newest[session_id].position = arrived.position
+        self._say(f"{arrived.place}: {error}")

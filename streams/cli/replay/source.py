@@ -22,7 +22,7 @@ from schemas.events import Event
 from streams.cli.event_lines import EventLine, read_events
 from streams.cli.progress import Progress
 from streams.cli.snapshot import read_snapshot, snapshot_of
-from streams.log.homes import refuse_elsewhere
+from streams.log.homes import refuse_elsewhere, require_partitions
 from streams.log.interface import Entry, Log, Position
 from streams.processor.arrivals import read_event
 from streams.settings import KAFKA, Settings
@@ -95,6 +95,8 @@ class LogSource:
 
     async def each(self, label: str, take: Take) -> None:
         """Every entry that is still there."""
+        if self._as_processor:
+            await require_partitions(self._log, self._settings)
         snapshot = await snapshot_of(self._log, self._settings.turns_topic)
         with Progress(label, "events", snapshot.entries) as progress:
 

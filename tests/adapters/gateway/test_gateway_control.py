@@ -95,6 +95,38 @@ async def test_a_wrong_field_is_refused_by_its_name(world: World) -> None:
     assert len(await world.events(agent.session_id)) == 1
 
 
+UNREADABLE = {
+    "a float out of range": b"1e999",
+    "an integer of 5,000 digits": b"9" * 5_000,
+    "bytes that are no text": b'"\xff"',
+}
+
+
+@pytest.mark.parametrize("value", UNREADABLE.values(), ids=UNREADABLE)
+def test_what_no_reader_of_the_log_could_read_is_refused_before_it_is_there(
+    tmp_path: Path, value: bytes
+) -> None:
+    async def story(world: World) -> None:
+        agent = await world.open()
+        session = f"sessions/{agent.session_id}"
+        for path, name, body in (
+            ("sessions", "metadata", b'{"metadata": {"a": %s}}'),
+            ("sessions", "budgets", b'{"budgets": {"turns": %s}}'),
+            (f"{session}/end", "final_message", b'{"final_message": %s}'),
+            (f"{session}/end", "final_message", b'{"final_message": {"content": "x", "n": %s}}'),
+            (f"{session}/end", "reward", b'{"reward": %s}'),
+            (f"{session}/rewards", "turn_id", b'{"turn_id": %s, "reward": 1.0}'),
+            (f"{session}/rewards", "reward", b'{"reward": {"score": %s}}'),
+            ("resume", "version", b'{"version": %s}'),
+        ):
+            status, told = await world.control(path, body % value)
+            assert status == 400, (body, told)
+            assert name in told["error"] or "utf-8' codec" in told["error"], (body, told)
+        assert len(await world.events(agent.session_id)) == 1
+
+    play(tmp_path, story)
+
+
 FINAL: dict[str, tuple[Any, Any]] = {
     "a text": ("Yes.", {"role": "assistant", "content": "Yes."}),
     "without a role": ({"content": "Yes."}, {"role": "assistant", "content": "Yes."}),

@@ -1,8 +1,8 @@
 """What comes from outside is bounded before it costs anything, and refused in the API's shape."""
 
-import asyncio
 import gzip
 import json
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import openai
@@ -12,8 +12,15 @@ from streams.adapters.dialects.calls import Call
 from streams.adapters.dialects.common import STOPS_MAX, ContextOverflow
 from streams.adapters.engines.interface import EngineError, Tokens
 from streams.adapters.engines.scripted import Rule
-from streams.adapters.gateway.rendering.encoding import OFTEN_CHARACTERS_MAX, Encoder, RenderFailed
-from streams.adapters.gateway.rendering.fitting import COUNTED_FROM, Fitting
+from streams.adapters.gateway.rendering.counting import COUNTED_FROM, ESTIMATED_FROM, PIECE
+from streams.adapters.gateway.rendering.encoding import (
+    OFTEN_CHARACTERS_MAX,
+    BeyondLimit,
+    Encoder,
+    RenderFailed,
+    encoding_at_most,
+)
+from streams.adapters.gateway.rendering.fitting import Fitting
 from streams.adapters.gateway.sampling.sampled import Sampled
 from tests.adapters.gateway.agents import Agent, user
 from tests.adapters.gateway.prompts.prompt_setting import renderer
@@ -43,22 +50,63 @@ class Counting:
         return self._tokenizer.encode_batch_fast(texts, **options)
 
 
-def least(text: str, window: int = WINDOW) -> tuple[int | None, int]:
-    """The count with which a text is refused, and how many characters were encoded for it."""
+def checked(call: Call, window: int = WINDOW) -> tuple[int | None, int]:
+    """The count with which a call is refused, and how many characters were encoded for it."""
     counting = Counting()
-    call = Call(model="m", messages=({"role": "user", "content": text},))
     try:
-        asyncio.run(Fitting(counting).check(call, window))  # type: ignore[arg-type]
+        Fitting(counting).check(call, window)  # type: ignore[arg-type]
     except ContextOverflow as refusal:
         return refusal.prompt_tokens, counting.characters
     return None, counting.characters
 
 
-def test_a_text_that_no_window_holds_is_refused_without_encoding_it() -> None:
-    count, encoded = least("word " * 200_000)
+def least(text: str) -> tuple[int | None, int]:
+    """The same for a message."""
+    return checked(Call(model="m", messages=(user(text),)))
+
+
+def tool(**parameters: Any) -> dict[str, Any]:
+    return {"type": "function", "function": {"name": "f", "parameters": parameters}}
+
+
+LONG_NAME = "word " * 200_000
+CALLED = {"id": "c", "type": "function", "function": {"name": "f", "arguments": {LONG_NAME: 1}}}
+UNSEEN = {
+    "the name of a field in a tool": Call(
+        model="m", messages=(user("x"),), tools=(tool(properties={LONG_NAME: {}}),)
+    ),
+    "the name of an argument": Call(
+        model="m", messages=({"role": "assistant", "content": None, "tool_calls": [CALLED]},)
+    ),
+    "numbers": Call(
+        model="m", messages=(user("x"),), tools=(tool(enum=list(range(10**17, 10**17 + 60_000))),)
+    ),
+}
+
+
+@pytest.mark.parametrize("call", UNSEEN.values(), ids=UNSEEN)
+def test_whatever_is_printed_of_a_call_is_counted(call: Call) -> None:
+    count, encoded = checked(call)
     assert count is not None
     assert count > WINDOW
-    assert encoded == 0
+    assert encoded < len(LONG_NAME) / 2
+
+
+def test_a_text_that_no_window_holds_is_encoded_only_until_that_is_sure() -> None:
+    count, encoded = least("word " * 400_000)
+    assert count is not None
+    assert 380_000 < count <= 400_001
+    assert encoded <= WINDOW * len("word ") + 2 * PIECE
+
+
+def test_what_is_not_printed_does_not_count() -> None:
+    function = {"name": "f", "arguments": {}}
+    calls = [{"id": f"{n:064x}", "type": "function", "function": function} for n in range(1_000)]
+    results = [{"role": "tool", "content": "", "tool_call_id": call["id"]} for call in calls]
+    said = {"role": "assistant", "content": " implementation" * 25_000, "tool_calls": calls}
+    count, encoded = checked(Call(model="m", messages=(user("x"), said, *results)))
+    assert count is None
+    assert encoded > WINDOW * COUNTED_FROM
 
 
 def test_a_long_text_is_counted_to_its_end_because_clients_cut_by_the_number() -> None:
@@ -67,8 +115,9 @@ def test_a_long_text_is_counted_to_its_end_because_clients_cut_by_the_number() -
     assert 119_000 < count <= 120_001
 
 
-def test_a_long_text_of_few_tokens_is_not_refused() -> None:
-    text = " " * (WINDOW * COUNTED_FROM * 2)
+@pytest.mark.parametrize("characters", [COUNTED_FROM * 2, ESTIMATED_FROM * 2])
+def test_a_long_text_of_few_tokens_is_not_refused(characters: int) -> None:
+    text = " " * (WINDOW * characters)
     assert len(renderer().encode(text)) < WINDOW
     count, encoded = least(text)
     assert count is None
@@ -89,6 +138,63 @@ async def test_a_prompt_far_beyond_the_window_is_refused_and_uses_no_turn(world:
     status, told = await posted(world, "/v1/messages/count_tokens", body, agent.key)
     assert (status, 40_000 < told["input_tokens"] <= 100_010) == (200, True)
     await agent.ask(user("Hi"))
+
+
+def sent(api: str, name: str) -> bytes:
+    """A request with a tool that has a field of this name."""
+    schema = {"type": "object", "properties": {name: {"type": "string"}}}
+    tools: Any = [{"type": "function", "name": "f", "parameters": schema}]
+    asked: dict[str, Any] = {"input": "x"}
+    if "messages" in api:
+        asked = {"messages": [user("x")], "max_tokens": 9}
+        tools = [{"name": "f", "input_schema": schema}]
+    elif "chat" in api:
+        asked = {"messages": [user("x")]}
+        tools = [tool(**schema)]
+    return json.dumps({"model": "m", **asked, "tools": tools}).encode()
+
+
+@played(otherwise=ANY, gateway_context_tokens=40_000)
+async def test_a_name_beyond_the_window_is_refused_by_every_api(world: World) -> None:
+    agent = await world.open(budgets={"turns": 1})
+    printed_longer = "\n" * 300_000  # tokens of many, but each printed as an escape
+    for name in ("word " * 100_000, printed_longer):
+        for api in ("/v1/chat/completions", "/v1/messages", "/v1/responses"):
+            status, told = await posted(world, api, sent(api, name), agent.key)
+            assert (status, "40000" in told["error"]["message"]) == (400, True), told
+        for api in ("/v1/messages/count_tokens", "/v1/responses/input_tokens"):
+            status, told = await posted(world, api, sent(api, name), agent.key)
+            assert (status, told["input_tokens"] > 90_000) == (200, True), told
+    await agent.ask(user("Hi"))
+
+
+def test_rendered_text_far_beyond_the_limit_is_not_encoded() -> None:
+    encoder, counting = Encoder(renderer().backend), Counting()
+    encoder.tokenizer = encoder._ordinary = counting  # type: ignore[assignment]
+    with encoding_at_most(WINDOW), pytest.raises(BeyondLimit) as caught:
+        encoder.encode("w\u00f6rd " * 1_000_000)
+    assert caught.value.tokens > WINDOW
+    assert counting.characters <= WINDOW * len("w\u00f6rd ") + 2 * PIECE
+
+
+def test_rendered_text_within_the_limit_is_encoded_however_long() -> None:
+    text = "<|im_start|>user\n" + " " * (WINDOW * ESTIMATED_FROM * 2) + "<|im_end|>"
+    with encoding_at_most(WINDOW):
+        ids = Encoder(renderer().backend).encode(text)
+    assert ids == renderer().backend.encode(text, add_special_tokens=False).ids
+    assert len(ids) < WINDOW
+
+
+def test_threads_that_encode_at_the_same_time_do_not_disturb_each_other() -> None:
+    encoder = Encoder(renderer().backend)
+    texts = [f"{number:04} caf\u00e9 " * 500 for number in range(40)]
+    expected = [encoder.encode(text) for text in texts]
+
+    def encoded(_: int) -> bool:
+        return [encoder.encode(text) for text in texts] == expected
+
+    with ThreadPoolExecutor(8) as threads:
+        assert all(threads.map(encoded, range(40)))
 
 
 class PanicException(BaseException):

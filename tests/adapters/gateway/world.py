@@ -75,12 +75,13 @@ class World:
     async def control(
         self, path: str, body: Any = None, *, method: str = "POST", key: str | None = None
     ) -> tuple[int, dict[str, Any]]:
-        """A call of the control API."""
+        """A call of the control API; bytes are sent as they are."""
         bearer = self.gateway.keys.control_key if key is None else key
+        sent: dict[str, Any] = {"data": body} if isinstance(body, bytes) else {"json": body}
         async with self.http.request(
             method,
             f"{self.gateway.base_url}/control/{path}",
-            json=body,
+            **sent,
             headers={"authorization": f"Bearer {bearer}"},
         ) as reply:
             return reply.status, await reply.json()

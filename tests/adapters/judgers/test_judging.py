@@ -55,6 +55,10 @@ def gives_something_to_await(case: Case) -> Any:
     return awaited(case)
 
 
+def breaks_on_half_a_character(case: Case) -> float:
+    raise ValueError("\ud83d is no text")
+
+
 class Callable:
     """An object with an awaited call."""
 
@@ -291,3 +295,9 @@ def test_eval_counts_failures_with_0_and_retries_not_at_all() -> None:
     assert evaluated([*good, *failed, *retried]) == Evaluation(6, 2, 4 / 6)
     assert evaluated([]) == Evaluation(0, 0, None)
     assert evaluated([outcome(0.5)]) == Evaluation(1, 0, 0.5)
+
+
+def test_an_error_whose_text_is_no_text_can_be_recorded() -> None:
+    error = verdict_of(breaks_on_half_a_character).error
+    assert error is not None
+    assert error.message == "breaks_on_half_a_character: ? is no text"

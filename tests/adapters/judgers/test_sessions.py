@@ -8,19 +8,23 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import openai
 import pytest
 
 from schemas import codec
-from schemas.events import Reward, SessionEnded, SessionExpired
+from schemas.events import Reward, SessionEnded, SessionExpired, SessionOpened
 from schemas.record import Record
 from schemas.samples import SampleRevised
 from streams.adapters.client import Turnstream
 from streams.adapters.environments import recorded
+from streams.adapters.judgers import consumer
+from streams.adapters.judgers.cases import case_of
 from streams.adapters.judgers.consumer import JudgingConsumer
 from streams.adapters.judgers.evaluation import Evaluation, evaluated
 from streams.adapters.judgers.judging import Case, Judging
 from streams.core.content import text_of
+from streams.core.state import OpenSession
 from streams.log.interface import Outgoing
 from streams.log.keys import event_key
 from streams.log.sqlite import SqliteLog
@@ -241,7 +245,7 @@ def test_what_a_judger_failed_at_is_judged_when_it_is_put_right(world: World) ->
     assert [one.reward for one in outcomes.values()] == [1.0, 0.5]
 
 
-def give(world: World, *events: Reward | SessionExpired) -> None:
+def give(world: World, *events: Reward | SessionExpired | SessionOpened | SessionEnded) -> None:
     """Put events behind everything that stands in the log."""
 
     async def work() -> None:
@@ -349,6 +353,54 @@ def test_a_judgement_is_cancelled_when_its_session_closes(world: World) -> None:
     assert asyncio.run(work()) == {"cancelled": 1}
     assert cancelled == [name]
     assert [one.reward for one in world.only().rewards if one.turn_id is None] == [0.1]
+
+
+def test_numbers_that_no_reader_holds_keep_no_session_from_its_judgement(world: World) -> None:
+    played_pending(world, {"answer": "answer 1"})
+    texts = (
+        '{"answer": "answer 1", "a": 1e999}',
+        '{"answer": "answer 1", "a": %s}' % ("9" * 5_000),
+    )
+    for number, text in enumerate(texts):
+        name = f"odd-{number}"
+        give(
+            world,
+            SessionOpened(session_id=name, metadata=msgspec.Raw(text.encode())),
+            SessionEnded(session_id=name, end_status="completed", reward_pending=True),
+        )
+    assert judged(world, Judging(lambda case: case.metadata["answer"] == "answer 1")) == {
+        "judged": 3
+    }
+
+
+def test_a_session_that_cannot_be_made_a_case_of_costs_itself_alone(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    played_pending(world, {"answer": "answer 1"}, {"break": 1}, {"answer": "answer 1"})
+    broken = list(world.told())[1]
+
+    def breaks(session: OpenSession) -> Case:
+        if session.session_id == broken:
+            raise ArithmeticError("an error of ours")
+        return case_of(session)
+
+    monkeypatch.setattr(consumer, "case_of", breaks)
+    said: list[tuple[str, Any]] = []
+
+    async def work() -> dict[str, int]:
+        async with SqliteLog(world.path, world.settings) as log:
+            judge = JudgingConsumer(
+                world.settings, log, Judging(exact), say=lambda *told: said.append(told)
+            )
+            await judge.run(asyncio.Event(), once=True)
+            return dict(judge.counts)
+
+    assert asyncio.run(work()) == {"judged": 2, "failed": 1}
+    (error,) = [verdict.error for name, verdict in said if name == broken]
+    assert (error.category, error.type) == ("unreadable", "ArithmeticError")
+    monkeypatch.undo()
+    # As after a judger that failed: it waits, and a consumer that can read it judges it.
+    assert judged(world, Judging(lambda _case: 1.0)) == {"judged": 1}
 
 
 def test_a_judger_that_may_do_better_is_asked_again(world: World) -> None:

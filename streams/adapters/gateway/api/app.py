@@ -14,6 +14,7 @@ is refused while its head is read is answered as HTTP/1.0.
 """
 
 import asyncio
+import functools
 import itertools
 import re
 import time
@@ -31,7 +32,8 @@ from streams.adapters.gateway.access.keys import BadKey, KeyRing, SessionKey
 from streams.adapters.gateway.access.under_way import RequestUse
 from streams.adapters.gateway.api.bodies import Bodies
 from streams.adapters.gateway.parts import Parts
-from streams.adapters.gateway.prompts.building import NotGiven, build
+from streams.adapters.gateway.prompting import count_of
+from streams.adapters.gateway.rendering.counting import is_long
 from streams.adapters.gateway.sessions.classing import told
 from streams.adapters.gateway.sessions.served import ended_refusal
 from streams.adapters.gateway.sessions.session import Session
@@ -221,23 +223,13 @@ class Api:
             session = await self._session(key)
             try:
                 call = await self._read(request, dialect, session.session_id, use)
-                count = await self._counted(session, call)
+                count = await count_of(call, session, self._parts)
             except ContextOverflow as overflow:
                 count = overflow.prompt_tokens  # at least: it was not counted to its end
             body = dialect.count_body(count)
             return web.Response(body=body, content_type=dialect.BODY_TYPE)
 
         return self._keyed(dialect, handle)
-
-    async def _counted(self, session: Session, call: Call) -> int:
-        await self._parts.loop_turns.next(session.session_id)
-        try:
-            return len(build(call, session.history, self._parts.renderer).ids)
-        except NotGiven as error:
-            if not error.missing:
-                raise
-        await self._parts.sessions.read_on(session)  # another gateway may have given it
-        return len(build(call, session.history, self._parts.renderer).ids)
 
     def _calls(self, dialect: Dialect) -> Handler:
         async def handle(
@@ -283,8 +275,9 @@ class Api:
         if len(call.messages) > most:
             raise CallRefused(413, f"the request has {len(call.messages)} messages, at most {most}")
         window = self._parts.settings.gateway_context_tokens
-        if len(body) > window:  # each token is at least a byte of it
-            await self._parts.renderer.fitting.check(call, window)
+        if is_long(len(body), window):  # each character is at least a byte of it
+            check = functools.partial(self._parts.renderer.fitting.check, call, window)
+            await self._parts.loop_turns.beside(session_id, check)
         return call
 
     def _begin(self, session: Session, call: Call, dialect: Dialect) -> RunningTurn:

@@ -14,7 +14,8 @@ it is a conflict, as far as the first is known here (see `sessions`). While the 
 behind (see `admission`), or as many are open as may be, opening is answered 429 with `retry-after`.
 
 Invariant: a reply means that the event it speaks of is durable; the control key opens this and
-nothing else, and a session key does not open it; a field that is not known is refused by name.
+nothing else, and a session key does not open it; a field that is not known, or that a reader of
+the log could not read, is refused by name.
 """
 
 import asyncio
@@ -127,6 +128,8 @@ class Control:
         for name in fields.keys() - known:
             known_names = ", ".join(sorted(known))
             raise Refused(400, f"`{name:.80}` is no field here; there are {known_names}")
+        for name, text in fields.items():
+            _check_readable(name, text)
         return dict(fields)
 
     def _failed(self, session_id: str | None, error: Exception) -> web.Response:
@@ -328,6 +331,16 @@ def _told(session: Session) -> Told:
         "in_flight": len(session.running),
         "undelivered": len(session.undelivered),
     }
+
+
+def _check_readable(name: str, text: msgspec.Raw) -> None:
+    """Refuse what is logged unread, and what a judge or a sink could not read later."""
+    if name == "reward":
+        return  # a term that is not finite is noted in the payload (see `schemas.finite`)
+    try:
+        msgspec.json.decode(text)
+    except (ValueError, RecursionError) as error:
+        raise Refused(400, f"`{name}` cannot be read: {error}") from None
 
 
 def event_of(kind: type[Kind], name: str, asked: Told) -> Kind:

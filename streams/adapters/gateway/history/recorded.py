@@ -91,7 +91,7 @@ class History:
         where the log has the turn, if it has.
 
         Raises:
-            BadEvent: its base is not known here.
+            BadEvent: its base is not known here, or a message of it is none that can be read.
         """
         known = self.turns.get(event.turn_id)
         if known is not None:
@@ -100,14 +100,15 @@ class History:
             return known
         base = self._base_of(event)
         hashed, checked = prompt_sums(event, base)
-        place = self._place_of(event, base)
+        prompt, answer = _messages_of(event)  # before anything is kept of it
+        place = self._place_of(event, base, prompt)
         turn = with_tokens(event, base, place, hashed, checked)
         turn.position = position
         self.turns[turn.turn_id] = turn
         self.parts += event.part_of is not None
         _answers(place).turns.append(turn)
-        if event.response_message:
-            self._answer(turn, _READ(event.response_message))
+        if answer is not None:
+            self._answer(turn, answer)
         return turn
 
     def acknowledge(self, turn_id: str, position: int) -> None:
@@ -227,14 +228,14 @@ class History:
             raise BadEvent("unknown_base", detail, turn_id=event.turn_id)
         return base
 
-    def _place_of(self, event: Turn, base: RecordedTurn | None) -> Node:
+    def _place_of(self, event: Turn, base: RecordedTurn | None, prompt: list[Message]) -> Node:
         kept_messages = kept_messages_of(event, base)
         place = base.place_at(kept_messages) if base else self.root
         if place is None:
             detail = f"turn {event.turn_id} keeps {kept_messages} messages, its base has fewer"
             raise BadEvent("invalid_field", detail, turn_id=event.turn_id)
-        for text in event.prompt_messages:
-            place = self._mount(place, _READ(text))
+        for message in prompt:
+            place = self._mount(place, message)
         return place
 
     def _answer(self, turn: RecordedTurn, response: Message) -> None:
@@ -299,6 +300,16 @@ class History:
         said = ((*map(self.recognise, carried_ids(message)), *names) for message, names in messages)
         unknown = (turn for turns in said for turn in turns if turn and turn not in self.turns)
         return list(dict.fromkeys(unknown))
+
+
+def _messages_of(event: Turn) -> tuple[list[Message], Message | None]:
+    """The prompt's messages and the answer; logs hold what the processor will refuse, too."""
+    answer = event.response_message
+    try:
+        return [_READ(text) for text in event.prompt_messages], _READ(answer) if answer else None
+    except ValueError as error:
+        detail = f"turn {event.turn_id}: a message is not readable: {error}"
+        raise BadEvent("invalid_field", detail, turn_id=event.turn_id) from None
 
 
 def _heard_before(node: Node, messages: Sequence[Message], named: Named) -> tuple[int, Node]:

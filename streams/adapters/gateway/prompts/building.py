@@ -9,6 +9,9 @@ recorded message stands in what is published. An answer that no turn gave is con
 rendered where it stands. If there is nothing to go on from, or the tools have changed, the prompt
 is rendered anew, with the recorded tokens of every answer that is known inside it.
 
+The history is read on the event loop, which changes it; what is found there is then rendered
+without it, by `Rendering`, and that may take a second and may be done in a thread.
+
     built      reuse    nothing rendered: a request once more, or an answer that is gone on with
                bridge   recorded tokens, then what the family's renderer puts behind them
                suffix   the same, some of it found with the marker
@@ -18,7 +21,7 @@ Invariant: `ids[:kept_ids]` are the base's own, checked on every call by their l
 checksum, and `prompt_digest` is the digest of `ids`.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Literal
@@ -29,18 +32,29 @@ import numpy as np
 
 from schemas.record import Ids
 from streams.adapters.dialects.calls import Call, CallRefused, Message, Tool
+from streams.adapters.dialects.common import ContextOverflow
 from streams.adapters.gateway.history.keeping import Part
 from streams.adapters.gateway.history.recorded import History, Match, Named
 from streams.adapters.gateway.history.tokens import acknowledged, sums
 from streams.adapters.gateway.history.tree import Node, RecordedTurn
 from streams.adapters.gateway.prompts.items import Items
 from streams.adapters.gateway.rendering.composing import Composed, Item, Prefill, Spoken, compose
-from streams.adapters.gateway.rendering.encoding import RenderFailed, as_ids
+from streams.adapters.gateway.rendering.counting import exceeds
+from streams.adapters.gateway.rendering.encoding import (
+    BeyondLimit,
+    RenderFailed,
+    as_ids,
+    encoding_at_most,
+)
 from streams.adapters.gateway.rendering.renderer import Renderer
 from streams.settings import Settings
 
 Built = Literal["reuse", "bridge", "suffix", "render"]
 _TOOLS_TEXT = msgspec.json.Encoder(order="deterministic").encode
+_LONG = 65_536
+"""Characters that are rendered and encoded in ten milliseconds."""
+_EACH_MESSAGE, _EACH_VALUE = 512, 64
+"""Characters that take as long as a message by itself, and as a JSON value does."""
 
 
 class NotGiven(CallRefused):
@@ -147,46 +161,121 @@ def tools_digest(tools: Sequence[Tool]) -> str | None:
     return blake2b(_TOOLS_TEXT(list(tools)), digest_size=16).hexdigest()
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rendering:
+    """What is left to be rendered: it reads nothing of the history, so a thread may do it."""
+
+    renderer: Renderer
+    start: _Start | None
+    items: Sequence[Item]
+    tools: Sequence[Tool]
+
+    def compose(self, window_tokens: int | None = None) -> Composed | None:
+        """The ids that follow the start; None if they cannot be rendered behind it.
+
+        Raises:
+            CallRefused: the chat template refuses the messages.
+            ContextOverflow: their text is far beyond the window.
+        """
+        try:
+            with encoding_at_most(window_tokens):
+                if self.start is None:
+                    return _anew(self.renderer, self.items, self.tools)
+                return compose(self.renderer, self.start.spoken, self.items, self.tools)
+        except BeyondLimit as error:
+            raise ContextOverflow(error.tokens, error.limit) from error
+        except RenderFailed as error:
+            raise CallRefused(400, str(error), param="messages") from error
+
+    @property
+    def is_long(self) -> bool:
+        """Whether the event loop would stand still for more than some ten milliseconds."""
+        messages = [item.message for item in self.items if item.output is None]
+        tools = self.tools if self.start is None or self.renderer.repeats_tools else ()
+        rest = _LONG - len(self.items) * _EACH_MESSAGE
+        return exceeds((messages, tools), rest, each=_EACH_VALUE)
+
+
+class Building:
+    """A prompt under way: what it goes on from is known, what is new is not rendered yet."""
+
+    def __init__(self, call: Call, history: History, renderer: Renderer) -> None:
+        """Look up what is recorded.
+
+        Raises:
+            NotGiven: the call goes on from an answer that is not known here.
+        """
+        self._call, self._history, self._renderer = call, history, renderer
+        self._digest = tools_digest(call.tools)
+        self._match = _matched(call, history, self._digest)
+        self._items: Items
+
+    @property
+    def foreign(self) -> tuple[int, ...]:
+        """The request's assistant messages that no turn is known for."""
+        return self._match.foreign
+
+    @property
+    def missing(self) -> tuple[str, ...]:
+        """Turns of ours that those name."""
+        return self._match.missing
+
+    def again(self) -> BuiltPrompt | None:
+        """The prompt of a request that was answered before; None if it is a new one."""
+        twin = self._match.twin
+        return None if twin is None else _again(self._match, twin, self._history, self._renderer)
+
+    def renderings(self) -> Iterator[Rendering]:
+        """What to render behind the recorded tokens, and then all of it, if that cannot be done."""
+        items = Items(self._match, self._history, self._renderer, self._call.callable_tools)
+        self._items = items
+        start = _start(self._match, self._history, items, self._digest)
+        if start is not None:
+            yield self._rendering(start, items.after(start.said))
+        yield self._rendering(None, items.after(0))
+
+    def _rendering(self, start: _Start | None, items: Sequence[Item]) -> Rendering:
+        return Rendering(renderer=self._renderer, start=start, items=items, tools=self._call.tools)
+
+    def prompt(self, rendering: Rendering, composed: Composed) -> BuiltPrompt:
+        """The whole of it."""
+        start, match, items = rendering.start, self._match, self._items
+        built: Built = composed.how if start else "render"
+        ids, prompt_digest = _joined(start, composed.ids)
+        return BuiltPrompt(
+            ids=ids,
+            node=match.node,
+            rest=items.rest,
+            base=start.base if start else None,
+            kept_messages=start.kept_messages if start else 0,
+            kept_ids=len(start.ids) if start else 0,
+            built="suffix" if start and start.extra and built == "reuse" else built,
+            prefill=composed.prefill,
+            prompt_digest=prompt_digest,
+            tools_digest=self._digest,
+            foreign=match.foreign,
+            missing=match.missing,
+            part=_part(match, items) if start else None,
+            lent=tuple(items.lent),
+        )
+
+
 def build(call: Call, history: History, renderer: Renderer) -> BuiltPrompt:
-    """The prompt of a call.
+    """The prompt of a call, in one go.
 
     Raises:
         CallRefused: the chat template refuses the messages.
         NotGiven: the call goes on from an answer that is not known here.
     """
-    digest = tools_digest(call.tools)
-    match = _matched(call, history, digest)
-    if match.twin is not None:
-        return _again(match, match.twin, history, renderer)
-    items = Items(match, history, renderer, call.callable_tools)
-    start = _start(match, history, items, digest)
-    try:
-        composed = None
-        if start is not None:
-            composed = compose(renderer, start.spoken, items.after(start.said), call.tools)
-        if composed is None:
-            start = None
-            composed = _anew(renderer, items.after(0), call.tools)
-    except RenderFailed as error:
-        raise CallRefused(400, str(error), param="messages") from error
-    built: Built = composed.how if start else "render"
-    ids, prompt_digest = _joined(start, composed.ids)
-    return BuiltPrompt(
-        ids=ids,
-        node=match.node,
-        rest=items.rest,
-        base=start.base if start else None,
-        kept_messages=start.kept_messages if start else 0,
-        kept_ids=len(start.ids) if start else 0,
-        built="suffix" if start and start.extra and built == "reuse" else built,
-        prefill=composed.prefill,
-        prompt_digest=prompt_digest,
-        tools_digest=digest,
-        foreign=match.foreign,
-        missing=match.missing,
-        part=_part(match, items) if start else None,
-        lent=tuple(items.lent),
-    )
+    building = Building(call, history, renderer)
+    prompt = building.again()
+    if prompt is not None:
+        return prompt
+    for rendering in building.renderings():
+        composed = rendering.compose()
+        if composed is not None:
+            return building.prompt(rendering, composed)
+    raise AssertionError("a whole prompt is rendered or refused")
 
 
 def _matched(call: Call, history: History, digest: str | None) -> Match:

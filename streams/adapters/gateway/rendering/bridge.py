@@ -24,7 +24,7 @@ from transformers import PreTrainedTokenizerBase
 from schemas.record import Ids
 from streams.adapters.dialects.calls import Message, Tool
 from streams.adapters.gateway.rendering import probes
-from streams.adapters.gateway.rendering.encoding import Encoder, RenderFailed
+from streams.adapters.gateway.rendering.encoding import BeyondLimit, Encoder, RenderFailed
 from streams.adapters.gateway.rendering.package import config_from_name, create_renderer
 from streams.adapters.gateway.rendering.template import (
     KEEP_REASONING,
@@ -122,6 +122,8 @@ class Bridge:
                 tools=self._encoder.guard(list(tools)) or None,
                 add_generation_prompt=opened,
             )
+        except BeyondLimit:
+            raise
         except Exception as error:
             # Code that is not ours, on messages that are not ours: no failure of it is one here.
             raise RenderFailed(f"{self.family} cannot print the messages: {error}") from error
@@ -142,6 +144,8 @@ class Bridge:
     ) -> list[int] | None:
         try:
             extended = self.renderer.bridge_to_next_turn(before, sampled, new, tools=tools)
+        except BeyondLimit:
+            raise
         except Exception:
             # As above; the prompt is then rendered in another way.
             return None

@@ -12,18 +12,27 @@ are the template's, and takes the marks out of what lies between them.
 
 Text that spells nothing is encoded by the tokenizer as it is.
 
+A text may be a thousand times what a model can read, and its ids take fifty times its memory.
+`encoding_at_most` says how many ids have room; a text of more is counted and refused.
+
 Invariant: without marks, `encode` gives what the tokenizer gives. With them, control tokens stand
-only where the template wrote them, and the rest decodes to what the client wrote.
+only where the template wrote them, and the rest decodes to what the client wrote. Threads may
+encode at the same time.
 """
 
+import contextlib
+import functools
 import re
-from collections.abc import Iterable, Mapping, Sequence
+import threading
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Sized
+from contextvars import ContextVar
 from typing import Any, TypeVar
 
 import numpy as np
 from tokenizers import Tokenizer
 
 from schemas.record import Ids
+from streams.adapters.gateway.rendering.counting import is_long, least_ids
 from streams.adapters.gateway.rendering.detokenising import Vocabulary
 from streams.adapters.gateway.rendering.wording import Words, find_words
 from streams.errors import TurnstreamError
@@ -39,6 +48,28 @@ OFTEN_CHARACTERS_MAX = 8 << 20
 
 class RenderFailed(TurnstreamError):
     """These messages cannot be printed; the text says why."""
+
+
+class BeyondLimit(TurnstreamError):
+    """A text has far more ids than have room."""
+
+    def __init__(self, tokens: int, limit: int) -> None:
+        """`tokens` are at least so many, or estimated."""
+        super().__init__(f"{tokens} tokens where {limit} have room")
+        self.tokens, self.limit = tokens, limit
+
+
+_LIMIT: ContextVar[int | None] = ContextVar("how many ids a text may have", default=None)
+
+
+@contextlib.contextmanager
+def encoding_at_most(limit: int | None) -> Iterator[None]:
+    """Within the block `BeyondLimit` is raised for long text that has more ids; None: never."""
+    token = _LIMIT.set(limit)
+    try:
+        yield
+    finally:
+        _LIMIT.reset(token)
 
 
 class Encoder:
@@ -66,6 +97,7 @@ class Encoder:
         self._often: dict[str, Ids] = {}
         self._often_characters = 0
         self._once: dict[int, None] = {}
+        self._noticing = threading.Lock()
         self._ordinary = Tokenizer(tokenizer.model)
         if tokenizer.normalizer is not None:
             self._ordinary.normalizer = tokenizer.normalizer
@@ -80,9 +112,20 @@ class Encoder:
         kept = self._often.get(text)
         if kept is not None:
             return list[int](kept.tolist())
+        self._check_limit(text)
         ids = self._encode(text)
-        self._notice(text, ids)
+        with self._noticing:
+            self._notice(text, ids)
         return ids
+
+    def _check_limit(self, text: str) -> None:
+        limit = _LIMIT.get()
+        if limit is None or not is_long(len(text.encode(errors="replace")), limit):
+            return
+        plain = _MARKED.sub(r"\1", text)
+        least = least_ids(functools.partial(countable, self.tokenizer), [plain], len(plain), limit)
+        if least > limit:
+            raise BeyondLimit(least, limit)
 
     def _notice(self, text: str, ids: list[int]) -> None:
         """Keep what comes a second time: a system prompt with its tools, a task of a group.
@@ -165,6 +208,14 @@ def _ids(tokenizer: Tokenizer, text: str) -> list[int]:
         # Its regular expressions give up on runs of millions of blanks; that is no `Exception`.
         raise RenderFailed(f"a message cannot be encoded: {error}") from error
     return ids
+
+
+def countable(tokenizer: Tokenizer, text: str) -> Sized | None:
+    """Something as long as the ids of a text; None if it has none."""
+    try:
+        return _ids(tokenizer, text)
+    except RenderFailed:
+        return None  # half a character, mostly; whoever renders it says so
 
 
 def _same(left: Iterable[Any], right: Iterable[Any]) -> bool:

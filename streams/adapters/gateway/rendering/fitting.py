@@ -2,35 +2,25 @@
 
     characters for each token of the window
     up to 5      rendered, then counted: most text has three to five
-    up to 16     counted piece by piece, in a thread
-    more         refused: no text that says something has as few tokens
+    up to 16     counted piece by piece
+    more         counted until it is past the window, and the rest is estimated
 
-Rendering and encoding hold every stream up, and a body may carry a hundred windows.
+Rendering makes several copies of a text, and a body may carry a hundred windows. What a template
+may print is counted: the texts of messages, the names and arguments of calls, all of the tools.
+Of a JSON value that is its strings, the names of its fields and its numbers.
 
-Invariant: what is counted and refused would not have fitted: a cut through a text adds a few
-tokens, and these are not counted.
+Invariant: what is counted and refused would not have fitted.
 """
 
-import asyncio
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+import functools
+from collections.abc import Iterator
 
 from tokenizers import Tokenizer
 
 from streams.adapters.dialects.calls import Call
 from streams.adapters.dialects.common import ContextOverflow
-
-COUNTED_FROM = 5
-REFUSED_FROM = 16
-"""Characters for each token of the window."""
-_USUAL = 4
-"""Characters of a token, where nothing is counted."""
-SHORT = 262_144
-"""Characters that are rendered at once in any case: the exact count helps clients to compact."""
-_PIECE = 65_536
-_PIECE_MARGIN = 8
-"""Tokens that a cut at either end may add."""
-_TEXT_MARGIN = 2
+from streams.adapters.gateway.rendering.counting import is_long, least_ids, texts
+from streams.adapters.gateway.rendering.encoding import countable
 
 
 class Fitting:
@@ -38,46 +28,26 @@ class Fitting:
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         """Nothing is counted yet."""
-        self._tokenizer = tokenizer
+        self._encode = functools.partial(countable, tokenizer)
 
-    async def check(self, call: Call, window_tokens: int) -> None:
-        """Refuse a call that is far beyond the window.
+    def check(self, call: Call, window_tokens: int) -> None:
+        """Refuse a call that is far beyond the window. It may take seconds: call it in a thread.
 
         Raises:
             ContextOverflow: with a count near the real one, for clients that cut by it.
         """
-        texts = list(_texts((call.messages, call.tools)))
-        size = sum(map(len, texts))
-        if size <= SHORT:
+        size = sum(map(len, _printed(call)))
+        if not is_long(size, window_tokens):
             return
-        if size > window_tokens * REFUSED_FROM:
-            raise ContextOverflow(size // _USUAL, window_tokens)
-        if size > window_tokens * COUNTED_FROM:
-            least = await asyncio.to_thread(self._least, texts)
-            if least > window_tokens:
-                raise ContextOverflow(least, window_tokens)
-
-    def _least(self, texts: list[str]) -> int:
-        """In a thread: how many tokens they are at least. Clients cut their history by it."""
-        whole = "\n".join(texts)
-        least = -_TEXT_MARGIN * len(texts)
-        for start in range(0, len(whole), _PIECE):
-            piece = whole[start : start + _PIECE]
-            try:
-                (found,) = self._tokenizer.encode_batch_fast([piece], add_special_tokens=False)
-            except (TypeError, UnicodeError):
-                continue  # half a character; whoever renders it says so
-            least += len(found) - _PIECE_MARGIN
-        return least
+        least = least_ids(self._encode, _printed(call), size, window_tokens)
+        if least > window_tokens:
+            raise ContextOverflow(least, window_tokens)
 
 
-def _texts(value: Any) -> Iterator[str]:
-    """Every text in a JSON value."""
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, Mapping):
-        for item in value.values():
-            yield from _texts(item)
-    elif isinstance(value, Iterable):
-        for item in value:
-            yield from _texts(item)
+def _printed(call: Call) -> Iterator[str]:
+    """The texts of a call that its prompt repeats."""
+    for message in call.messages:
+        yield from texts((message.get("content"), message.get("reasoning_content")))
+        for function in (made["function"] for made in message.get("tool_calls") or ()):
+            yield from texts((function["name"], function.get("arguments")))
+    yield from texts(call.tools)

@@ -114,6 +114,11 @@ class Renderer:
         """Whether new messages can be rendered without the history."""
         return self._bridge is not None or self._suffix is not None
 
+    @property
+    def repeats_tools(self) -> bool:
+        """Whether the tools are rendered behind an answer, too, and not only at the head."""
+        return self._suffix is not None and self._suffix.with_tools
+
     def printing(self, text: str, options: Mapping[str, Any] = {}) -> Template:
         """A template as anybody prints it who does not ask it to keep reasoning."""
         return Template(

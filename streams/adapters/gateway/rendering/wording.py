@@ -24,6 +24,8 @@ from tokenizers.normalizers import NFC, NFKC
 WORDS_MAX = 100_000
 WORD_CHARACTERS_MAX = 40
 """Longer ones seldom come again."""
+TEXT_CHARACTERS_MAX = 524_288
+"""Longer texts are left to the tokenizer: it lets other threads run, and a pattern does not."""
 _PLAIN = re.compile(r"[\t\n\r -~]*").fullmatch
 _LETTERS = str.maketrans({"\t": "\u0109", "\n": "\u010a", "\r": "\u010d", " ": "\u0120"})
 """How byte-level vocabularies spell the bytes that do not print; the others are themselves."""
@@ -42,8 +44,8 @@ class Words(dict[str, tuple[int, ...]]):
         self._cut = re.compile(_ascii(pattern)).findall
 
     def encode(self, text: str) -> list[int] | None:
-        """The ids of a text without control tokens; None if it is not plain."""
-        if _PLAIN(text) is None:
+        """The ids of a text without control tokens; None if it is not plain, or very long."""
+        if len(text) > TEXT_CHARACTERS_MAX or _PLAIN(text) is None:
             return None
         words = self._cut(text)
         if sum(map(len, words)) != len(text):

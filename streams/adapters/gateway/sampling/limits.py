@@ -9,9 +9,12 @@ gives up waiting leaves no trace.
 
 import asyncio
 from collections import OrderedDict, deque
+from collections.abc import Callable
+from typing import TypeVar
 
 Place = asyncio.Future[bool]
 """True: let in. False: gave up."""
+_Result = TypeVar("_Result")
 
 
 class FairGate:
@@ -73,13 +76,15 @@ class FairGate:
 class LoopTurns:
     """One long computation in each round of the event loop, session by session in turn.
 
-    A prompt takes the loop tens of milliseconds. Sixty that one session asks for at a time would
-    otherwise be built in one round, and streams and other sessions wait for all of them.
+    A prompt takes the loop milliseconds. Sixty that one session asks for at a time would otherwise
+    be built in one round, and streams and other sessions wait for all of them. One that takes
+    longer is built beside the loop, in a thread; one at a time, because they are Python, too.
     """
 
     def __init__(self) -> None:
         """Nothing is computed."""
         self._gate = FairGate(1)
+        self._beside = FairGate(1)
 
     async def next(self, session_id: str) -> None:
         """Wait for a round; it is the caller's until that awaits something else."""
@@ -88,3 +93,12 @@ class LoopTurns:
             await place
         finally:
             asyncio.get_running_loop().call_soon(self._gate.leave, session_id, place)
+
+    async def beside(self, session_id: str, work: Callable[[], _Result]) -> _Result:
+        """What the work returns, which touches nothing that the event loop changes."""
+        place = self._beside.ask(session_id)
+        try:
+            await place
+            return await asyncio.to_thread(work)
+        finally:
+            self._beside.leave(session_id, place)

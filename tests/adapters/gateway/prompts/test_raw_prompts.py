@@ -3,12 +3,18 @@
 import shutil
 from pathlib import Path
 
+import msgspec
 import pytest
 from click.testing import CliRunner, Result
 
 from schemas.events import Turn
+from schemas.record import json_text
 from streams.adapters.engines.scripted import Rule
+from streams.adapters.gateway.rendering.encoding import as_ids
 from streams.cli.inspect.command import inspect
+from streams.cli.inspect.raw_prompts import check_raw_prompts
+from streams.core.partition import Partition
+from streams.core.state import OpenSession
 from tests.adapters.gateway.agents import BASH, user
 from tests.adapters.gateway.world import World, play
 from tests.drift.qwen3 import tokenizer_folder
@@ -71,6 +77,27 @@ def test_they_are_printed_again_and_an_altered_template_is_found(tmp_path: Path)
     assert f"{roots[0].turn_id}  differs from character" in found.output
     assert "it was `ools" in found.output
     assert f"{roots[1].turn_id}  as this template prints it" in found.output
+
+
+def test_tools_that_no_reader_takes_are_said_of_their_turn_alone() -> None:
+    plain = Turn(
+        session_id="s",
+        turn_id="t1",
+        prompt_messages=(json_text(user("Hi")),),
+        prompt_ids=as_ids([1]),
+        output_ids=as_ids([2]),
+        raw_prompt="Hi",
+    )
+    odd = {"tools": msgspec.Raw(b'[{"maximum": 1e999}]'), "tools_digest": "ab", "turn_id": "t2"}
+    partition = Partition()
+    for position, turn in enumerate((msgspec.structs.replace(plain, **odd), plain)):
+        assert partition.feed(turn, position).refusals == ()
+    session = partition.sessions["s"]
+    assert isinstance(session, OpenSession)
+    lines, same = check_raw_prompts(session.tree, tokenizer_folder())
+    assert not same
+    assert lines[0].startswith("t2  its tools cannot be read: ")
+    assert lines[1].startswith("t1  differs from character 0")
 
 
 @pytest.mark.parametrize("most", [0, 400])

@@ -3,7 +3,9 @@
 import asyncio
 from collections.abc import Awaitable, Callable
 from pathlib import Path
+from typing import Any
 
+import msgspec
 import pytest
 
 from schemas import codec
@@ -81,6 +83,31 @@ def unread(number: int, begins: int) -> Session:
     session = Session(named(number), History())
     session.place = (0, begins)
     return session
+
+
+@pytest.mark.parametrize("message", ['{"content": 1e999}', '{"content": %s}' % ("9" * 5_000), "7"])
+def test_a_turn_with_a_message_that_nobody_can_read_costs_itself_alone(
+    tmp_path: Path, message: str
+) -> None:
+    async def story(log: Faulty, passes: Passes, settings: Settings) -> None:
+        begins = await written(log, settings)
+        odd, text = msgspec.Raw(message.encode()), b'{"role": "user", "content": "?"}'
+        broken: tuple[dict[str, Any], ...] = (
+            {"prompt_messages": (msgspec.Raw(text), odd)},
+            {"response_message": odd},
+        )
+        for number, fields in enumerate(broken):
+            turn = msgspec.structs.replace(a_turn(number, TURNS), **fields)
+            await put(log, settings, turn)
+            await put(log, settings, a_turn(number, TURNS + 1))
+        sessions = [unread(number, begins[number]) for number in range(SESSIONS)]
+        await asyncio.gather(*(passes.read_on(session) for session in sessions))
+        for number, session in enumerate(sessions):
+            turns = [f"s{number}t{turn}" for turn in range(TURNS)]
+            last = [f"s{number}t{TURNS + 1}"] if number < 2 else []
+            assert list(session.history.turns) == turns + last
+
+    on_a_log(tmp_path, story)
 
 
 def test_all_that_wait_for_a_partition_share_a_pass(tmp_path: Path) -> None:
