@@ -192,13 +192,3 @@ def test_a_template_that_cannot_print_is_a_failure(folder: Path, tmp_path: Path)
     with_template(folder, "{{ raise_exception('never') }}")
     ran = doctor("--log", tmp_path / "a.db", "--tokenizer", folder)
     assert (ran.code, rows(ran)["tokenizer"]) == (1, "FAIL")
-
-
-def test_a_machine_with_too_little_memory_is_found_and_nothing_else_is_asked() -> None:
-    here_mb = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 1_000_000
-    well = doctor("--memory-mb", str(here_mb), TURNSTREAM_METRICS_PORT="no port")
-    assert (well.code, rows(well)) == (0, {"memory": "ok"})
-    ran = doctor("--memory-mb", str(here_mb + 1))
-    assert (ran.code, rows(ran)) == (1, {"memory": "FAIL"})
-    assert f"{here_mb:,} MB, but {here_mb + 1:,} MB are needed" in ran.out
-    assert "-> give the machine more" in ran.out

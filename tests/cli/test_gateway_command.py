@@ -213,7 +213,7 @@ UNUSABLE = {
 
 
 def test_a_check_says_what_the_gateway_would_be_and_asks_nobody() -> None:
-    ran = turnstream("gateway", "--check", *OPTIONS, **ON_KAFKA)
+    ran = turnstream("gateway", "--check", *OPTIONS, given=b"", **ON_KAFKA)
     assert ran.code == 0, ran.err
     assert re.fullmatch(r"turnstream gateway: engine scripted, prompts \w{16}\n", ran.out)
 
@@ -222,6 +222,6 @@ def test_a_check_says_what_the_gateway_would_be_and_asks_nobody() -> None:
 def test_a_check_says_what_the_gateway_would_end_with(
     changed: dict[str, str], options: list[str], told: str
 ) -> None:
-    ran = turnstream("gateway", "--check", *options, **(ON_KAFKA | changed))
+    ran = turnstream("gateway", "--check", *options, given=b"", **(ON_KAFKA | changed))
     assert (ran.code, ran.out) == (1, "")
     assert told in ran.err

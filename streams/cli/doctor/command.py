@@ -7,13 +7,12 @@ that something failed; exit code 1 if anything did.
 import importlib
 import sys
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import click
 
 from streams.cli.doctor.finding import Finding, note, table
 from streams.cli.doctor.installation import installation
-from streams.cli.doctor.machine import memory
 
 _LATER = {
     "streams.cli.doctor.records": "records",
@@ -45,18 +44,8 @@ _LATER = {
     is_flag=True,
     help="Print the template to serve the model with after training, and do no more.",
 )
-@click.option(
-    "--memory-mb",
-    metavar="N",
-    type=int,
-    help="Check whether the machine has this much memory, and do no more.",
-)
 def doctor(
-    tokenizer: Path | None,
-    log: str | None,
-    engine: str | None,
-    serving_template: bool,
-    memory_mb: int | None,
+    tokenizer: Path | None, log: str | None, engine: str | None, serving_template: bool
 ) -> None:
     """Check installation, log, ports, tokenizer and engine; say what to change.
 
@@ -65,8 +54,6 @@ def doctor(
     if serving_template:
         _print_template(tokenizer)
         return
-    if memory_mb is not None:
-        _print([memory(memory_mb)])
     findings = installation()
     # What is below needs our own packages; where others stand in their place it cannot be loaded.
     sound = all(finding.state != "FAIL" for finding in findings)
@@ -78,10 +65,6 @@ def doctor(
         module: Any = importlib.import_module(name)
         found: list[Finding] = module.findings(tokenizer=tokenizer, log=log, engine=engine)
         findings += found
-    _print(findings)
-
-
-def _print(findings: list[Finding]) -> NoReturn:
     click.echo(table(findings))
     sys.exit(any(finding.state == "FAIL" for finding in findings))
 

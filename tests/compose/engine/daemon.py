@@ -16,7 +16,7 @@ import shutil
 import signal
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -27,7 +27,9 @@ BRIDGE_ADDRESS = "10.213.0.1/24"
 POOL = "base=10.213.128.0/17,size=24"
 """Networks that compose makes."""
 START_SECONDS_MAX = 120.0
-STOP_SECONDS_MAX = 120.0
+STOP_SECONDS_MAX = 180.0
+CONTAINERS_STOP_SECONDS_MAX = 90
+"""The longest grace of the compose file."""
 _FORWARD = Path("/proc/sys/net/ipv4/ip_forward")
 _LINES_SAID = 40
 _SOCKET_PATH_MAX = 90
@@ -44,10 +46,8 @@ class Docker:
 
     program: Path
     environment: dict[str, str]
-    folder: Path | None = None
-    """Where it keeps what it has, if it is ours."""
-    pid: int | None = None
-    """Its process, if it is ours."""
+    restart: Callable[[signal.Signals], None] | None = None
+    """End it by this signal and start it again, if it is ours."""
 
     def __call__(self, *words: str | Path, seconds: float = 120.0) -> str:
         """What a command of the client prints; `AssertionError` with its last lines if it fails."""
@@ -90,13 +90,14 @@ def running(programs: Path, folder: Path) -> Iterator[Docker]:
         "DOCKER_CONFIG": str(_client_configuration(programs, folder)),
     }
     with _forwarding_as_before(), _bridge():
-        process = _started(programs, folder, client)
-        docker = Docker(programs / "usr/bin/docker", client, folder, process.pid)
+        daemon = _Daemon(programs, folder, client)
+        docker = Docker(programs / "usr/bin/docker", client, daemon.restart)
         try:
-            _wait_until_it_answers(docker, process)
+            daemon.start(docker)
             yield docker
         finally:
-            _stopped(docker, process)
+            _remove_containers(docker)
+            daemon.stop()
             shutil.rmtree(folder / "run", ignore_errors=True)
 
 
@@ -110,52 +111,74 @@ def _client_configuration(programs: Path, folder: Path) -> Path:
     return configuration
 
 
-def _started(programs: Path, folder: Path, client: dict[str, str]) -> "subprocess.Popen[bytes]":
-    (folder / "daemon.json").write_text("{}\n", "utf-8")
-    command: list[str | Path] = [
-        programs / "usr/sbin/dockerd",
-        f"--config-file={folder / 'daemon.json'}",  # never the machine's own
-        f"--data-root={folder / 'data'}",
-        f"--exec-root={folder / 'run/exec'}",
-        f"--pidfile={folder / 'run/docker.pid'}",
-        f"--host={client['DOCKER_HOST']}",
-        f"--bridge={BRIDGE}",
-        f"--default-address-pool={POOL}",
-        f"--mtu={_mtu()}",
-        "--storage-driver=overlay2",
-        "--shutdown-timeout=30",
-    ]
-    environment = {key: value for key, value in client.items() if key != "DOCKER_HOST"}
-    with (folder / "dockerd.log").open("wb") as said:
-        return subprocess.Popen(
-            command, env=environment, stdin=subprocess.DEVNULL, stdout=said, stderr=said,
-            start_new_session=True,
-        )  # fmt: skip
+class _Daemon:
+    """The process of the engine; there may be another later."""
+
+    def __init__(self, programs: Path, folder: Path, client: dict[str, str]) -> None:
+        self._said = folder / "dockerd.log"
+        self._docker: Docker | None = None
+        self._process: subprocess.Popen[bytes] | None = None
+        self._environment = {key: value for key, value in client.items() if key != "DOCKER_HOST"}
+        configuration = folder / "daemon.json"
+        configuration.write_text("{}\n", "utf-8")
+        self._command: list[str | Path] = [
+            programs / "usr/sbin/dockerd",
+            f"--config-file={configuration}",  # never the machine's own
+            f"--data-root={folder / 'data'}",
+            f"--exec-root={folder / 'run/exec'}",
+            f"--pidfile={folder / 'run/docker.pid'}",
+            f"--host={client['DOCKER_HOST']}",
+            f"--bridge={BRIDGE}",
+            f"--default-address-pool={POOL}",
+            f"--mtu={_mtu()}",
+            "--storage-driver=overlay2",
+            f"--shutdown-timeout={CONTAINERS_STOP_SECONDS_MAX}",
+        ]
+
+    def start(self, docker: Docker) -> None:
+        """Start, and wait until it answers."""
+        self._docker = docker
+        with self._said.open("wb") as said:
+            self._process = subprocess.Popen(
+                self._command,
+                env=self._environment,
+                stdin=subprocess.DEVNULL,
+                stdout=said,
+                stderr=said,
+                start_new_session=True,
+            )
+        until_s = time.monotonic() + START_SECONDS_MAX
+        while docker.tried("version").returncode:
+            if self._process.poll() is not None or time.monotonic() > until_s:
+                last = "\n".join(self._said.read_text("utf-8").splitlines()[-15:])
+                raise NoEngine(f"the engine does not come up here:\n{last}")
+            time.sleep(0.1)
+
+    def stop(self, number: signal.Signals = signal.SIGTERM) -> None:
+        """End it; what is left of its group after a while is killed."""
+        process = self._process
+        if process is None or process.poll() is not None:
+            return
+        process.send_signal(number)
+        try:
+            process.wait(STOP_SECONDS_MAX)
+        except subprocess.TimeoutExpired:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+
+    def restart(self, number: signal.Signals) -> None:
+        """End it by this signal, and start it on what it had."""
+        assert self._docker is not None
+        self.stop(number)
+        self.start(self._docker)
 
 
-def _wait_until_it_answers(docker: Docker, process: "subprocess.Popen[bytes]") -> None:
-    until_s = time.monotonic() + START_SECONDS_MAX
-    while docker.tried("version").returncode:
-        if process.poll() is not None or time.monotonic() > until_s:
-            assert docker.folder is not None
-            last = (docker.folder / "dockerd.log").read_text("utf-8").splitlines()[-15:]
-            raise NoEngine("the engine does not come up here:\n" + "\n".join(last))
-        time.sleep(0.1)
-
-
-def _stopped(docker: Docker, process: "subprocess.Popen[bytes]") -> None:
-    """Its containers first: what a killed engine leaves behind goes on without it."""
-    if process.poll() is None:
-        left = docker.tried("ps", "--all", "--quiet").stdout.split()
-        if left:
-            docker.tried("rm", "--force", *left)
-        process.send_signal(signal.SIGTERM)
-    try:
-        process.wait(STOP_SECONDS_MAX)
-    except subprocess.TimeoutExpired:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
+def _remove_containers(docker: Docker) -> None:
+    """Before the engine ends: what a killed one leaves behind goes on without it."""
+    left = docker.tried("ps", "--all", "--quiet").stdout.split()
+    if left:
+        docker.tried("rm", "--force", *left)
 
 
 def _mtu() -> int:
