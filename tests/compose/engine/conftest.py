@@ -24,7 +24,7 @@ FIGURES = pytest.StashKey[list[str]]()
 
 
 @pytest.fixture(scope="session")
-def docker() -> Iterator[Docker]:
+def docker(pytestconfig: pytest.Config) -> Iterator[Docker]:
     """An engine, and the client that goes with it."""
     named = os.environ.get("DOCKER_HOST")
     if named:
@@ -35,13 +35,18 @@ def docker() -> Iterator[Docker]:
         client = {k: v for k, v in os.environ.items() if k in kept or k.startswith("DOCKER_")}
         yield Docker(Path(program), client)
         return
+    capture = pytestconfig.pluginmanager.getplugin("capturemanager")
+    began_s = time.monotonic()
+
+    def say(what: str) -> None:
+        """To whoever waits for it: the first time takes minutes."""
+        with capture.global_and_fixture_disabled():
+            sys.stderr.write(f"{time.monotonic() - began_s:4.0f} s  {what}\n")
+
     try:
-        with running(programs(KEPT), KEPT / "engine") as docker:
-            began_s = time.monotonic()
-            made = stand_ins(docker, KEPT)
-            sys.stderr.write(
-                f"\nstand-ins: {made or 'as before'}, {time.monotonic() - began_s:.0f} s\n"
-            )
+        with running(programs(KEPT, say), KEPT / "engine") as docker:
+            stand_ins(docker, KEPT, say)
+            say("the engine is there")
             yield docker
     except (NoEngine, NotDebian) as error:
         pytest.exit(f"no container engine: {error}", returncode=1)

@@ -14,7 +14,7 @@ import hashlib
 import os
 import shutil
 import sysconfig
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -26,6 +26,8 @@ IMAGES = Path(__file__).resolve().parent / "images"
 DEBIAN = "turnstream-stand-in/debian:trixie"
 LABEL = "turnstream.stand-in"
 BUILD_SECONDS_MAX = 900.0
+Say = Callable[[str], None]
+"""Takes what is being done, for whoever waits."""
 ENGINE = ("docker.io", "docker-cli", "docker-compose", "docker-buildx", "containerd", "tini")
 SUITE = "trixie"
 """Its engine knows all that the compose file asks for; that of the release before does not."""
@@ -78,31 +80,30 @@ class StandIn:
         yield from sorted((IMAGES / self.name).iterdir())
 
 
-def programs(folder: Path) -> Path:
+def programs(folder: Path, say: Say) -> Path:
     """The engine's own, unpacked once; another version is fetched when this folder is removed."""
     unpacked = folder / "programs"
     if not unpacked.exists():
+        say(f"fetching an engine: {', '.join(ENGINE)}")
         Suite.opened(SUITE, folder / SUITE).unpacked(ENGINE, unpacked)
     return unpacked
 
 
-def stand_ins(docker: Docker, folder: Path) -> list[str]:
-    """Make what is not there yet; the tags that were made."""
-    made = []
+def stand_ins(docker: Docker, folder: Path, say: Say) -> None:
+    """Make what is not there yet."""
     tarball = folder / f"{SUITE}.tar"
     if not tarball.exists():
+        say("debootstrap, for the images that stand in for others")
         Suite.opened(SUITE, folder / SUITE).system(tarball)
     with tarball.open("rb") as file:
         digest = hashlib.file_digest(file, "sha256").hexdigest()[:32]
     if _known(docker, DEBIAN) != digest:
         changes = ("--change", 'CMD ["bash"]', "--change", f"LABEL {LABEL}={digest}")
         docker("import", *changes, tarball, DEBIAN, seconds=BUILD_SECONDS_MAX)
-        made.append(DEBIAN)
     for image in _images():
         if _known(docker, image.tag) != (wanted := image.digest(digest)):
+            say(f"making {image.tag}")
             image.build(docker, folder / "context", wanted)
-            made.append(image.tag)
-    return made
 
 
 def _images() -> list[StandIn]:
