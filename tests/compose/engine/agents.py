@@ -195,12 +195,13 @@ async def _judged(settings: Settings, report: Report) -> Report:
                     samples.setdefault(record.session_id, []).append(record)
         await reader.close()
     for session_id, turns in report.turns.items():
-        _hold(session_id, turns, outcomes[session_id], samples.get(session_id, []))
+        hold(session_id, turns, outcomes[session_id], samples.get(session_id, []))
     report.outcomes_twice = sum(count > 1 for count in closes.values())
     return report
 
 
-def _hold(session_id: str, turns: int, outcome: SessionClosed, samples: list[Sample]) -> None:
+def hold(session_id: str, turns: int, outcome: SessionClosed, samples: list[Sample]) -> None:
+    """What came of a session against how many answers its agent has of it."""
     assert outcome.end_status == "completed", (session_id, outcome.end_status, outcome.reason)
     assert outcome.reward == 1.0, session_id
     chains = {sample.sample_id: len(sample.turns) for sample in samples}

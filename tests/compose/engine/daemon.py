@@ -213,12 +213,16 @@ def _forwarding_as_before() -> Iterator[None]:
     finally:
         if not theirs:  # else another engine's are among them, and it may have changed them
             subprocess.run(
-                ["iptables-restore"], input=_complete(rules), text=True, timeout=60, check=True
+                ["iptables-restore"],
+                input=with_every_table(rules),
+                text=True,
+                timeout=60,
+                check=True,
             )
             _FORWARD.write_text(forward, "utf-8")
 
 
-def _complete(rules: str) -> str:
+def with_every_table(rules: str) -> str:
     """With every table that an engine writes to, empty where there was none of it."""
     chains = {
         "filter": ("INPUT", "FORWARD", "OUTPUT"),
