@@ -1,6 +1,6 @@
 # Plain `make` lists the targets. They need Python 3.11+, make and git; `make test` also Java 17+ and
 # Maven; `make test-clients` also npm and a Linux that gives a process a network of its own;
-# `make test-train` 6 GB of disk.
+# `make test-train` 6 GB of disk; `make test-compose` a container engine, or root on Debian.
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
@@ -17,7 +17,7 @@ TRACKIO := .venv/trackio
 # More words for the command of a target, e.g. `make test ARGS="-k tree"`.
 ARGS ?=
 
-.PHONY: help venv demo test test-newest test-clients test-train learning screenshot broker check format mutants features chaos chaos-variants chaos-embedded chaos-gateway chaos-all attack fuzz soak soak-markers bench-core bench-processor bench-embedded bench-environments bench-traces bench-gateway bench-trainer lock wheel clean
+.PHONY: help venv demo test test-newest test-clients test-train test-compose learning screenshot broker check format mutants features chaos chaos-variants chaos-embedded chaos-gateway chaos-all attack fuzz soak soak-markers bench-core bench-processor bench-embedded bench-environments bench-traces bench-gateway bench-trainer lock wheel clean
 
 help: ## this list
 	@sed -nE 's/^([a-z-]+):[^#]*## (.*)/\1|\2/p' Makefile | while IFS='|' read -r name text; do \
@@ -82,6 +82,11 @@ $(TRAIN)/.ready: $(READY)
 test-train: $(TRAIN)/.ready ## real models behind the gateway: logprobs computed once more, and learning
 	@tools/need-java
 	@PYTHONPATH=$(CURDIR)/$(TRAIN) $(BIN)/python -m pytest tests/train $(ARGS)
+
+# Where no engine is named one is set up below .venv/compose, and ended again; what it holds stays.
+test-compose: $(READY) ## docker-compose.yml on a real engine: first steps, scaling, kills, stops, a full disk (ARGS="-m smoke")
+	@tools/need-engine
+	@$(BIN)/python -m pytest tests/compose/engine $(ARGS)
 
 learning: $(TRAIN)/.ready ## a small model trained through the whole path, and a picture of it
 	@PYTHONPATH=$(CURDIR)/$(TRAIN) $(BIN)/python -m pytest tests/train/test_learning.py --quiet $(ARGS)

@@ -3,8 +3,9 @@
 A run that a shell began in its background ignores Ctrl-C, and so would every program that a test
 starts and interrupts: here it counts again.
 
-What needs PyTorch is left out unless its folder is named, as `make test-train` does: without it
-not even the folder's own conftest can be loaded.
+What needs PyTorch or a container engine is left out unless its folder is named, as `make
+test-train` and `make test-compose` do: without PyTorch not even the folder's own conftest can be
+loaded.
 """
 
 import signal
@@ -12,7 +13,8 @@ from pathlib import Path
 
 import pytest
 
-TRAIN = Path(__file__).resolve().parent / "train"
+HERE = Path(__file__).resolve().parent
+LEFT_OUT = {HERE / "train", HERE / "compose/engine"}
 
 LONGEST = (
     "tests/chaos/test_variants.py",
@@ -41,4 +43,4 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 def pytest_ignore_collect(collection_path: Path) -> bool | None:
     """Never asked of a folder that was named."""
-    return True if collection_path == TRAIN else None
+    return True if collection_path in LEFT_OUT else None

@@ -48,8 +48,15 @@ WHO = "turnstream gateway"
 @click.option(
     "--print-control-key", is_flag=True, help="Print the key of the control API, and do no more."
 )
+@click.option(
+    "--check", "only_check", is_flag=True, help="Check settings and tokenizer, and do no more."
+)
 def gateway(
-    log: str | None, engine: str | None, tokenizer: Path | None, print_control_key: bool
+    log: str | None,
+    engine: str | None,
+    tokenizer: Path | None,
+    print_control_key: bool,
+    only_check: bool,
 ) -> None:
     """Record the model calls of agents that speak OpenAI Chat Completions.
 
@@ -72,6 +79,9 @@ def gateway(
         opened = open_engine(engine, renderer, settings.engine_api_key)
     except TurnstreamError as error:
         fail(error)
+    if only_check:
+        click.echo(f"{WHO}: engine {opened.name}, prompts {renderer.fingerprint}")
+        return
     calm_client_logs()
     watch = Watch(WHO, settings)
     run_service(lambda stop: _run(settings, secrets, opened, renderer, stop, watch), watch)

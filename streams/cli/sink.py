@@ -127,7 +127,10 @@ def _run(name: str, make: Make, log: str | None, *, once: bool, until_stdin_ends
                 None
                 if once
                 else await serve(
-                    settings, consuming.counts, lambda: _look(consuming), f"turnstream sink {name}"
+                    settings,
+                    consuming.counts,
+                    lambda: look(consuming, settings.away_after_s),
+                    f"turnstream sink {name}",
                 )
             )
             if settings.traced_share < 1:
@@ -157,14 +160,17 @@ def _pulse(consuming: Consuming) -> int | None:
     return consuming.counts.total() - consuming.lag if consuming.lag else None
 
 
-def _look(consuming: Consuming) -> Progress:
+def look(consuming: Consuming, away_after_s: float) -> Progress:
+    """Whether a sink moves."""
+    away = consuming.silent_s > away_after_s
+    silence = f"no answer from the log for {consuming.silent_s:.0f} s: what it has is unknown"
     return Progress(
         partitions=consuming.partitions,
-        lag=consuming.lag,
+        lag=None if away else consuming.lag,
         sessions_open=0,
         in_flight=consuming.held,
         ready=consuming.partitions > 0,
-        trouble=consuming.trouble,
+        trouble=consuming.trouble or (silence if away else None),
     )
 
 

@@ -21,6 +21,8 @@ those three are ours, and they need these hooks:
     consumer cluster metadata         an assignment made without our topics is empty for ever
     aiokafka's _proc_fetch_request    without a broker a fetch waits to try again; to be cancelled
                                       then, it ends the consumer's stop too, and so the worker
+    aiokafka's _handle_frame          when a broker last answered: the consumer keeps partitions
+                                      and high watermarks of a broker that is gone
 
 Invariant: nothing else in the project touches a private name of Faust; another version of Faust
 is refused at the start, because these names mean something in this one only.
@@ -29,11 +31,13 @@ is refused at the start, because these names mean something in this one only.
 import asyncio
 import os
 import threading
+import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from typing import Any
 
 import faust
 from aiokafka import TopicPartition
+from aiokafka.conn import AIOKafkaConnection
 from aiokafka.consumer.fetcher import Fetcher
 from faust.tables.recovery import Recovery
 from faust.transport.consumer import Consumer
@@ -70,6 +74,31 @@ def install(fetch_wait_ms: int, value_bytes_max: int) -> None:
 
     AIOKafkaConsumerThread._create_worker_consumer = create_within_limits  # type: ignore[method-assign]
     let_fetches_be_cancelled()
+    note_answers()
+
+
+_answered_s = [time.monotonic()]
+"""When any broker last answered any client of this process; at first, when this began."""
+
+
+def silent_s() -> float:
+    """Seconds since a broker answered anything at all.
+
+    Heartbeats and fetches of a worker that has nothing to do are answered several times a second.
+    """
+    return time.monotonic() - _answered_s[0]
+
+
+def note_answers() -> None:
+    """Have every answer noted that comes from now on."""
+    handle = AIOKafkaConnection._handle_frame
+
+    def handle_and_note(self: Any, frame: bytes) -> None:
+        handle(self, frame)
+        _answered_s[0] = time.monotonic()
+
+    _answered_s[0] = time.monotonic()
+    AIOKafkaConnection._handle_frame = handle_and_note
 
 
 def let_fetches_be_cancelled() -> None:

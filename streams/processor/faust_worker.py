@@ -281,6 +281,8 @@ class Processor:
 
     def look(self) -> Progress:
         """Whether the worker moves, for whoever may replace it."""
+        silent_s = faust_hooks.silent_s()
+        away = silent_s > self.settings.away_after_s
         lag, trouble = 0, None if self.loaded else "no partitions are assigned"
         now, patience_s = time.monotonic(), 3 * self.settings.processor_stuck_after_s
         assigned = self.app.consumer.assignment() if self.loaded else ()
@@ -295,10 +297,13 @@ class Processor:
             seen_s = max(self.last_event_s.get(partition, 0.0), self.assigned_s)
             if behind and now - seen_s > patience_s:
                 trouble = f"partition {partition} is {behind} events behind and does not move"
+        if away:
+            # The consumer keeps what it last knew, so every count of the log is of that time.
+            trouble = f"no answer from the broker for {silent_s:.0f} s: what it has is unknown"
         states = self.worker.states.values()
         return Progress(
             partitions=len(self.loaded),
-            lag=lag,
+            lag=None if away else lag,
             sessions_open=sum(
                 sum(session_id not in state.markers for session_id in state.rows)
                 for state in states

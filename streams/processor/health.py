@@ -1,7 +1,8 @@
 """Is this worker making progress, and what has it done: `/healthz`, `/readyz`, `/metrics`.
 
 A process that runs is not yet healthy: one that was assigned nothing, or that has events before
-it and moves none, must be replaced.
+it and moves none, must be replaced. One that the log does not answer knows nothing of it, and
+says so.
 
 Invariant: nothing of a session's content is shown here, and the address is loopback unless the
 settings say otherwise.
@@ -25,7 +26,8 @@ class Progress(NamedTuple):
     """What a look at the worker shows."""
 
     partitions: int
-    lag: int
+    lag: int | None
+    """Events that it has not worked on; None: the log does not answer."""
     sessions_open: int
     in_flight: int
     ready: bool
@@ -40,7 +42,8 @@ Look = Callable[[], Progress]
 def pulse(counts: Counter[str], look: Look) -> int | None:
     """A number that moves with the events that are worked on; None: there is none to work on."""
     progress = look()
-    return counts["events"] - progress.lag if progress.lag or progress.in_flight else None
+    lag = progress.lag or 0
+    return counts["events"] - lag if lag or progress.in_flight else None
 
 
 _LABELLED = {"dead_letter": "code", "untrained": "reason"}
@@ -75,7 +78,8 @@ class WorkerMetrics(Collector):
         progress = self._look()
         for name in ("partitions", "lag", "sessions_open", "in_flight"):
             gauge = GaugeMetricFamily(f"turnstream_{name}", name.replace("_", " "))
-            gauge.add_metric([], getattr(progress, name))
+            value = getattr(progress, name)
+            gauge.add_metric([], float("nan") if value is None else value)
             yield gauge
 
 

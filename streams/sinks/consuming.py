@@ -58,6 +58,11 @@ class Consuming:
         return self._sink.counts
 
     @property
+    def silent_s(self) -> float:
+        """Seconds since the log answered."""
+        return self._reader.silent_s
+
+    @property
     def lag(self) -> int:
         """Traces that were still before us at the last look."""
         return sum(max(0, end - self._read.get(at, 0)) for at, end in self._ends.items())

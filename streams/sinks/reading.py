@@ -27,6 +27,11 @@ class Onward:
         """What comes next, by partition."""
         return {} if self._reader is None else self._reader.positions
 
+    @property
+    def silent_s(self) -> float:
+        """Seconds since the log answered; 0 before it is read."""
+        return 0.0 if self._reader is None else self._reader.silent_s
+
     async def stand_at(self, wanted: Mapping[int, int]) -> None:
         """Read on from there; a partition that is not named from its very first entry on.
 

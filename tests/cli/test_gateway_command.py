@@ -1,6 +1,7 @@
 """`turnstream gateway`: the service of a deployment, on a file; tests/kafka has it on a broker."""
 
 import json
+import re
 import signal
 import urllib.error
 import urllib.request
@@ -197,3 +198,30 @@ def test_whose_logprobs_they_are_is_asked_at_the_start(tmp_path: Path, told: Tol
         warned = "sessions that train at another temperature than 1 are refused" in running.said
     assert warned == (told == "raw")
     assert len(server.bodies) == 16
+
+
+ON_KAFKA = {
+    "TURNSTREAM_BOOTSTRAP_SERVERS": "127.0.0.1:9",
+    "TURNSTREAM_GATEWAY_SECRET": "a-secret-of-this-test-of-32-letters",
+}
+"""A broker that is not there: a check asks nobody."""
+UNUSABLE = {
+    "no secret": ({"TURNSTREAM_GATEWAY_SECRET": ""}, OPTIONS, "TURNSTREAM_GATEWAY_SECRET: not set"),
+    "no tokenizer": ({}, [*OPTIONS[:3], "/nowhere"], "--tokenizer /nowhere: there is no such"),
+    "no engine of that name": ({}, ["--engine", "sgl", *OPTIONS[2:]], "--engine sgl: no such"),
+}
+
+
+def test_a_check_says_what_the_gateway_would_be_and_asks_nobody() -> None:
+    ran = turnstream("gateway", "--check", *OPTIONS, given=b"", **ON_KAFKA)
+    assert ran.code == 0, ran.err
+    assert re.fullmatch(r"turnstream gateway: engine scripted, prompts \w{16}\n", ran.out)
+
+
+@pytest.mark.parametrize(("changed", "options", "told"), UNUSABLE.values(), ids=UNUSABLE)
+def test_a_check_says_what_the_gateway_would_end_with(
+    changed: dict[str, str], options: list[str], told: str
+) -> None:
+    ran = turnstream("gateway", "--check", *options, given=b"", **(ON_KAFKA | changed))
+    assert (ran.code, ran.out) == (1, "")
+    assert told in ran.err

@@ -26,12 +26,15 @@ KEYS = {
     "healthcheck",
     "image",
     "init",
+    "logging",
+    "mem_limit",
     "platform",
     "ports",
     "profiles",
     "pull_policy",
     "read_only",
     "restart",
+    "scale",
     "security_opt",
     "stop_grace_period",
     "tmpfs",
@@ -70,7 +73,7 @@ class Service:
     name: str
     image: str
     built: bool
-    """From the Dockerfile here: a service of ours."""
+    """Its image is made of the Dockerfile here, by this service or another: one of ours."""
     command: list[str]
     environment: dict[str, str]
     depends_on: dict[str, str]
@@ -86,7 +89,8 @@ class Service:
 def read_services(text: str, environ: Mapping[str, str]) -> dict[str, Service]:
     """The services by name, with the variables of that environment."""
     asked = _interpolated(plain(text)["services"], environ)
-    return {name: _service(name, options) for name, options in asked.items()}
+    ours = {options["image"] for options in asked.values() if "build" in options}
+    return {name: _service(name, options, ours) for name, options in asked.items()}
 
 
 def plain(text: str) -> dict[str, Any]:
@@ -141,7 +145,7 @@ def _interpolated(data: Any, environ: Mapping[str, str]) -> Any:
     return data
 
 
-def _service(name: str, options: dict[str, Any]) -> Service:
+def _service(name: str, options: dict[str, Any], ours: set[str]) -> Service:
     unknown = set(options) - KEYS
     if unknown:
         raise BadCompose(f"{name}: {', '.join(sorted(unknown))}: not understood")
@@ -151,7 +155,7 @@ def _service(name: str, options: dict[str, Any]) -> Service:
     return Service(
         name=name,
         image=options["image"],
-        built="build" in options,
+        built=options["image"] in ours,
         command=options.get("command", []),
         environment={key: str(value) for key, value in options.get("environment", {}).items()},
         depends_on={other: need["condition"] for other, need in needs.items()},

@@ -209,6 +209,8 @@ def _mounted(service: Service, folder: Path, table: Mapping[str, str]) -> dict[s
     """Files from beside the compose file, by where the container finds them."""
     found: dict[str, str] = {}
     for mount in service.options.get("volumes", []):
+        if isinstance(mount, dict):  # a folder, which stands in the table
+            continue
         source, target, *_ = mount.split(":")
         file = COMPOSE.parent / source
         if file.is_file():

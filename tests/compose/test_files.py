@@ -132,7 +132,8 @@ def test_secrets_come_from_the_environment_and_stand_nowhere() -> None:
     for service in ours(given):
         # Who does not sign keys has no use for what signs them; of the engine's and of the control
         # API's, a worker has none.
-        unused = {"gateway-1": "-", "gateway-2": "-", "trainer": "SECRET"}
+        gateways = dict.fromkeys(("gateway-check", "gateway-1", "gateway-2"), "-")
+        unused = {**gateways, "trainer": "SECRET"}
         pattern = unused.get(service.name, "GATEWAY|ENGINE")
         used = [name for name in secret if not re.search(pattern, name)]
         known = {name: value for name, value in service.environment.items() if name in secret}
@@ -157,7 +158,7 @@ def test_a_service_of_ours_is_confined(services: dict[str, Service]) -> None:
         assert options["cap_drop"] == ["ALL"]
         assert options["security_opt"] == ["no-new-privileges:true"]
         assert options["tmpfs"] == ["/tmp"]
-        written = [mount for mount in options.get("volumes", []) if not mount.endswith(":ro")]
+        written = [mount for mount in options.get("volumes", []) if isinstance(mount, str)]
         kept = {"trainer": ["checkpoints:/checkpoints"]} | {name: ["sinks:/data"] for name in SINKS}
         assert written == kept.get(service.name, [])
 
@@ -177,7 +178,7 @@ def test_some_services_are_started_only_where_they_are_asked_for(
 ) -> None:
     # Gateways need a secret and a tokenizer, which nobody can guess; sinks keep conversations.
     asked = {name: service.profiles for name, service in services.items() if service.profiles}
-    wanted = {name: ["gateway"] for name in ("gateway-1", "gateway-2", "router")}
+    wanted = {name: ["gateway"] for name in ("gateway-check", "gateway-1", "gateway-2", "router")}
     wanted |= {name: ["sinks"] for name in SINKS}
     assert asked == wanted | {"trainer": ["trainer"]}
 
@@ -209,8 +210,14 @@ def test_a_gateway_hands_out_the_published_address() -> None:
 
 def test_the_router_knows_every_gateway(services: dict[str, Service]) -> None:
     named = re.findall(r"gateway-\d+(?=:8080)", CADDYFILE.read_text("utf-8"))
-    assert sorted(named) == sorted(name for name in services if name.startswith("gateway"))
-    assert set(services["router"].depends_on) == set(named)
+    assert sorted(named) == sorted(name for name in services if re.match(r"gateway-\d", name))
+    # It stops behind them: until then whoever asks is told to try again.
+    needed = {
+        "topics": "service_completed_successfully",
+        "gateway-check": "service_completed_successfully",
+        "router": "service_started",
+    }
+    assert all(services[name].depends_on == needed for name in named)
 
 
 def test_the_router_is_the_one_that_the_tests_run(services: dict[str, Service]) -> None:
@@ -226,7 +233,7 @@ def test_the_router_is_confined(services: dict[str, Service]) -> None:
     assert options["cap_add"] == ["NET_BIND_SERVICE"]
     assert options["security_opt"] == ["no-new-privileges:true"]
     assert options["read_only"] is True
-    assert options["tmpfs"] == ["/tmp"]
+    assert options["tmpfs"] == ["/tmp", "/config", "/data"]
     assert options["volumes"] == ["./Caddyfile:/etc/caddy/Caddyfile:ro"]
 
 
@@ -254,6 +261,50 @@ def test_a_rebalance_does_not_make_a_worker_unhealthy(services: dict[str, Servic
     assert patience_s > (
         settings.processor_rebalance_timeout_s + settings.processor_session_timeout_s
     )
+
+
+def test_what_would_fail_later_is_looked_at_before_anything_starts(
+    services: dict[str, Service],
+) -> None:
+    first = {"memory-check", "gateway-check", "router"}
+    assert {name for name, service in services.items() if not service.depends_on} == first
+    # What depends on an image of ours would be made anew with each: the broker does not.
+    assert services["kafka"].depends_on == {"memory-check": "service_completed_successfully"}
+    assert not services["memory-check"].built
+    asked, does = services["gateway-check"], services["gateway-1"]
+    assert [word for word in asked.command if word != "--check"] == does.command
+    assert asked.environment == does.environment
+    assert asked.options["volumes"] == does.options["volumes"]
+
+
+def test_a_folder_that_is_not_there_is_not_made(services: dict[str, Service]) -> None:
+    for name in ("gateway-check", "gateway-1", "gateway-2", "trainer"):
+        (mount, *_) = services[name].options["volumes"]
+        assert mount["read_only"] is True, name
+        assert mount["bind"] == {"create_host_path": False}, name
+
+
+def test_one_service_builds_an_image_and_none_is_fetched_in_its_place() -> None:
+    written = plain(COMPOSE.read_text("utf-8"))["services"]
+    built = {service["image"]: name for name, service in written.items() if "build" in service}
+    assert built == {"turnstream": "topics", "turnstream-trainer": "trainer"}
+    for name, service in written.items():
+        assert (service.get("pull_policy") == "never") is (service["image"] in built), name
+
+
+def test_nothing_grows_without_bound(services: dict[str, Service]) -> None:
+    for name, service in services.items():
+        log = service.options["logging"]
+        assert log == {"driver": "json-file", "options": {"max-size": "10m", "max-file": "3"}}
+        # A trainer's is that of its model.
+        limit = service.options["mem_limit"]
+        assert limit == "0" if name == "trainer" else re.fullmatch(r"\d+[gm]", limit), name
+
+
+def test_a_scale_outlives_the_next_command() -> None:
+    text = COMPOSE.read_text("utf-8")
+    assert read_services(text, {})["processor"].options["scale"] == "1"
+    assert read_services(text, {"PROCESSORS": "3"})["processor"].options["scale"] == "3"
 
 
 def test_a_worker_that_dies_is_started_again(services: dict[str, Service]) -> None:

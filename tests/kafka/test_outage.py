@@ -1,10 +1,14 @@
 """A worker while the broker is away: it says so, waits, loses nothing and can be stopped."""
 
 import asyncio
+import json
 import signal
 import time
-from collections.abc import Iterator
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from aiokafka import AIOKafkaConsumer
@@ -12,6 +16,7 @@ from aiokafka import AIOKafkaConsumer
 from streams.log.kafka_topics import create_topics
 from streams.processor import faust_hooks
 from streams.settings import Settings
+from tests.cli.command import COMMAND
 from tests.harness import linearized
 from tests.kafka.broker import Broker
 from tests.kafka.test_processor import (
@@ -121,3 +126,79 @@ def test_a_consumer_stops_while_its_fetch_waits_to_try_again(
         assert "Failed fetch messages" in caplog.text
 
     asyncio.run(scenario())
+
+
+def progress(pages: str) -> tuple[int, dict[str, Any]]:
+    """Status and facts of `/healthz`."""
+    try:
+        with urllib.request.urlopen(f"{pages}/healthz", timeout=10) as answer:
+            return int(answer.status), json.load(answer)
+    except urllib.error.HTTPError as error:
+        return error.code, json.load(error)
+
+
+def until_healthz(pages: str, status: int) -> dict[str, Any]:
+    until_s = time.monotonic() + SECONDS_MAX
+    while (found := progress(pages))[0] != status:
+        assert time.monotonic() < until_s, found
+        time.sleep(0.2)
+    return found[1]
+
+
+SILENCES: dict[str, tuple[Callable[[Broker], object], Callable[[Broker], object]]] = {
+    "a broker that hangs": (Broker.pause, Broker.resume),
+    "a broker that is gone": (Broker.kill, Broker.start),
+}
+
+
+@pytest.mark.parametrize(("silence", "answer"), SILENCES.values(), ids=SILENCES)
+def test_a_worker_that_hears_nothing_is_not_healthy_and_knows_of_no_lag(
+    broker: Broker,
+    settings: Settings,
+    tmp_path: Path,
+    silence: Callable[[Broker], object],
+    answer: Callable[[Broker], object],
+) -> None:
+    said = tmp_path / "worker.log"
+    asyncio.run(create_topics(settings))
+    with worker(settings, said):
+        pages = wait_for(said, r"health and metrics on (http://\S+)")
+        wait_for(said, r"recovered (0) rows")
+        assert until_healthz(pages, 200)["lag"] == 0
+        # Longer than any break that the check of a worker with nothing to do could mistake.
+        until_s = time.monotonic() + 2 * settings.away_after_s
+        while time.monotonic() < until_s:
+            assert progress(pages)[0] == 200
+            time.sleep(0.2)
+        silence(broker)
+        try:
+            told = until_healthz(pages, 503)
+            with urllib.request.urlopen(f"{pages}/metrics", timeout=10) as page:
+                metrics = page.read().decode()
+        finally:
+            answer(broker)
+        assert told["trouble"].startswith("no answer from the broker for ")
+        assert told["lag"] is None
+        assert "turnstream_lag NaN" in metrics
+        assert until_healthz(pages, 200)["lag"] == 0
+
+
+def test_a_sink_that_hears_nothing_is_not_healthy_and_knows_of_no_lag(
+    broker: Broker, settings: Settings, tmp_path: Path
+) -> None:
+    said = tmp_path / "sink.log"
+    asyncio.run(create_topics(settings))
+    with worker(settings, said, COMMAND, "sink", "jsonl", "--to", tmp_path / "traces"):
+        pages = wait_for(said, r"health and metrics on (http://\S+)")
+        until_s = time.monotonic() + SECONDS_MAX
+        while progress(pages)[1]["partitions"] != settings.partitions:
+            assert time.monotonic() < until_s, said.read_text()
+            time.sleep(0.1)
+        broker.pause()
+        try:
+            told = until_healthz(pages, 503)
+        finally:
+            broker.resume()
+        assert told["trouble"].startswith("no answer from the log for ")
+        assert told["lag"] is None
+        assert until_healthz(pages, 200)["lag"] == 0

@@ -15,14 +15,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from aiohttp import web
 from transformers import AutoModelForCausalLM
 
 from examples.trainer.train import METRICS
 from streams.adapters.client import Turnstream
 from streams.adapters.engines.local import LocalEngine
 from tests.adapters.engines.standins.serving import standing
-from tests.adapters.engines.standins.sglang import StandInSglang
 from tests.compose.compose_file import COMPOSE, read_services
 from tests.compose.dockerfile import DOCKERFILE, read_stages
 from tests.compose.kafka_service import ComposeBroker
@@ -32,28 +30,11 @@ from tests.compose.table import PORTS, ROUTER, filled
 from tests.kafka.broker import free_port
 from tests.train.learning import GROUP_SIZE, GROUPS, RUN, rolled_out
 from tests.train.models import small_model
+from tests.train.served import Served
 
 KEY = "a-control-key-of-this-test"
 SECONDS_MAX = 400.0
 SAME = 1e-3
-
-
-class Served(StandInSglang):
-    """A local model on SGLang's wire, that takes other weights from a folder."""
-
-    def __init__(self, engine: LocalEngine) -> None:
-        super().__init__(engine, incremental=True)
-        self.engine = engine
-        self.loaded: list[str] = []
-
-    def routes(self) -> list[web.RouteDef]:
-        return [*super().routes(), web.post("/update_weights_from_disk", self._update)]
-
-    async def _update(self, request: web.Request) -> web.Response:
-        asked = await request.json()
-        self.loaded.append(asked["weight_version"])
-        await self.engine.replace_weights(Path(asked["model_path"]), int(asked["weight_version"]))
-        return web.json_response({"success": True, "message": "", "num_paused_requests": 0})
 
 
 def stack_of(folder: Path, model: Path, engine_url: str, ports: dict[str, int]) -> StandIn:

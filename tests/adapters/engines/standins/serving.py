@@ -195,8 +195,10 @@ def _door(server: StandIn) -> Any:
 
 
 @contextlib.asynccontextmanager
-async def standing(*servers: StandIn) -> AsyncIterator[tuple[str, ...]]:
-    """Their addresses."""
+async def standing(
+    *servers: StandIn, host: str = "127.0.0.1", port: int = 0
+) -> AsyncIterator[tuple[str, ...]]:
+    """Their addresses; each has a port of its own unless one is named."""
     runners: list[web.AppRunner] = []
     urls: list[str] = []
     try:
@@ -206,10 +208,10 @@ async def standing(*servers: StandIn) -> AsyncIterator[tuple[str, ...]]:
             runner = web.AppRunner(app, handler_cancellation=True, shutdown_timeout=1.0)
             runners.append(runner)
             await runner.setup()
-            site = web.TCPSite(runner, "127.0.0.1", 0)
+            site = web.TCPSite(runner, host, port)
             await site.start()
-            host, port = runner.addresses[0][:2]
-            urls.append(f"http://{host}:{port}")
+            at, its = runner.addresses[0][:2]
+            urls.append(f"http://{at}:{its}")
         yield tuple(urls)
     finally:
         for runner in runners:
