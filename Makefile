@@ -1,6 +1,6 @@
 # Plain `make` lists the targets. They need Python 3.11+, make and git; `make test` also Java 17+ and
 # Maven; `make test-clients` also npm and a Linux that gives a process a network of its own;
-# `make test-train` 6 GB of disk; `make test-compose` a container engine, or root on Debian.
+# `make test-train` 6 GB of disk; `make test-compose` a container engine, or root on Debian and 20 GB.
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help

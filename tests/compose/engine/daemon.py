@@ -11,6 +11,7 @@ process id, after every container, and says why if it does not come up.
 """
 
 import contextlib
+import json
 import os
 import shutil
 import signal
@@ -82,6 +83,7 @@ def running(programs: Path, folder: Path) -> Iterator[Docker]:
     socket = folder / "run/docker.sock"
     if len(str(socket)) > _SOCKET_PATH_MAX:
         raise NoEngine(f"{socket} is too long for a socket: use a checkout nearer to the root")
+    _end_left_over(folder)
     (folder / "run").mkdir(parents=True, exist_ok=True)
     client = {
         "PATH": f"{programs / 'usr/bin'}:{programs / 'usr/sbin'}:/usr/sbin:/usr/bin:/sbin:/bin",
@@ -89,7 +91,7 @@ def running(programs: Path, folder: Path) -> Iterator[Docker]:
         "DOCKER_HOST": f"unix://{socket}",
         "DOCKER_CONFIG": str(_client_configuration(programs, folder)),
     }
-    with _forwarding_as_before(), _bridge():
+    with _forwarding_as_before(folder / "forwarding.json"), _bridge():
         daemon = _Daemon(programs, folder, client)
         docker = Docker(programs / "usr/bin/docker", client, daemon.restart)
         try:
@@ -99,6 +101,23 @@ def running(programs: Path, folder: Path) -> Iterator[Docker]:
             _remove_containers(docker)
             daemon.stop()
             shutil.rmtree(folder / "run", ignore_errors=True)
+
+
+def _end_left_over(folder: Path) -> None:
+    """A run that was killed could not end its engine; it is known by its pid file and its words."""
+    try:
+        pid = int((folder / "run/docker.pid").read_text("utf-8"))
+        words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+    except (FileNotFoundError, ValueError):
+        return
+    if f"--config-file={folder / 'daemon.json'}".encode() not in words:
+        return  # another process has that number now
+    os.kill(pid, signal.SIGTERM)
+    until_s = time.monotonic() + STOP_SECONDS_MAX
+    while Path(f"/proc/{pid}").exists():
+        if time.monotonic() > until_s:
+            raise NoEngine(f"an engine of an earlier run, process {pid}, does not end")
+        time.sleep(0.2)
 
 
 def _client_configuration(programs: Path, folder: Path) -> Path:
@@ -204,22 +223,24 @@ def _bridge() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _forwarding_as_before() -> Iterator[None]:
-    """An engine forwards packets, and leaves its rules behind."""
-    forward, rules = _FORWARD.read_text("utf-8"), run("iptables-save")
-    theirs = ":DOCKER " in rules
+def _forwarding_as_before(kept: Path) -> Iterator[None]:
+    """An engine forwards packets, and leaves its rules behind.
+
+    What was before stands in a file meanwhile: a run that was killed is put right by the next.
+    """
+    if not kept.exists():
+        before = {"forward": _FORWARD.read_text("utf-8"), "rules": run("iptables-save")}
+        kept.write_text(json.dumps(before), "utf-8")
+    before = json.loads(kept.read_text("utf-8"))
     try:
         yield
     finally:
-        if not theirs:  # else another engine's are among them, and it may have changed them
-            subprocess.run(
-                ["iptables-restore"],
-                input=with_every_table(rules),
-                text=True,
-                timeout=60,
-                check=True,
-            )
-            _FORWARD.write_text(forward, "utf-8")
+        # Where another engine runs its rules are among them, and it may have changed them.
+        if ":DOCKER " not in before["rules"]:
+            rules = with_every_table(before["rules"])
+            subprocess.run(["iptables-restore"], input=rules, text=True, timeout=60, check=True)
+            _FORWARD.write_text(before["forward"], "utf-8")
+        kept.unlink()
 
 
 def with_every_table(rules: str) -> str:
