@@ -12,7 +12,7 @@ from streams.log.interface import Outgoing
 from streams.log.sqlite import SqliteLog
 from streams.settings import Settings
 from tests.cli.command import turnstream
-from tests.cli.test_gateway_command import control_key, url_of
+from tests.cli.test_gateway_command import RUNS, control_key, url_of
 from tests.cli.up_process import started, until
 from tests.drift.qwen3 import tokenizer_folder
 
@@ -78,7 +78,7 @@ def test_a_call_whose_engine_hangs_is_found_and_its_text_is_not_told(tmp_path: P
         "TURNSTREAM_STALL_AFTER_S": "0.5",
         "TURNSTREAM_GATEWAY_DRAIN_TIMEOUT_S": "0.1",
     }
-    with started(tmp_path, "gateway", "--log", log, *engine, until=READY, **given) as running:
+    with started(tmp_path, "gateway", "--log", log, *engine, until=RUNS, **given) as running:
         client = Turnstream(url_of(running), control_key(log))
         with (
             client.session() as session,
