@@ -222,6 +222,18 @@ def test_texts_of_a_turn_count_by_what_they_take(fields: Json) -> None:
     assert run.closed[0]["trained"] == 6
 
 
+def test_a_rewrite_over_a_budget_demotes_no_answer() -> None:
+    rewrite = turn("<u>{OK}(x)", "done", turn_id="t2")
+    merged = every_way([opened(policy="seed"), T1, rewrite, end(reward=1.0)])
+    assert merged.closed[0]["trained"] == 5
+    goes_on = turn("<u>{ok}(y)", "fine", turn_id="t3")
+    events = [opened(policy="seed", budgets={"nodes": 4}), T1, rewrite, goes_on, end(reward=1.0)]
+    run = every_way(events)
+    assert run.lines[0] == "3 refused oversize t2"
+    assert [row["attach"] for row in run.closed[0]["ledger"]] == ["root", "extend", "root"]
+    assert run.closed[0]["trained"] == 8
+
+
 def test_a_first_turn_over_a_budget_begins_its_session_and_leaves_no_gap() -> None:
     rules = Rules(limits=replace(DEFAULT_LIMITS, joins=1))
     events = [
@@ -435,6 +447,7 @@ def test_late_rewards_are_read_back_as_they_were_counted(kind: str) -> None:
         marker = partition.feed(record_of(given), position).marker
     assert marker is not None
     sent, rebuilt = 0, ClosedSession.of(marker)
+    at_close = marker.rewards.copy()
     given_late: list[Json] = [
         {},
         *({"turn_id": name, "reward": 1 / 3} for name in (*names[:3], names[0], *names[4:])),
@@ -454,6 +467,7 @@ def test_late_rewards_are_read_back_as_they_were_counted(kind: str) -> None:
     assert isinstance(state, ClosedSession)
     assert (rebuilt.late, rebuilt.rewards) == (state.late, state.rewards)
     assert rebuilt.revised_bytes == state.revised_bytes == sent
+    assert rebuilt.marker.rewards == at_close, "what came late is no part of the marker"
 
 
 def test_a_revision_over_the_record_is_a_dead_letter() -> None:
