@@ -8,6 +8,7 @@ import contextlib
 import gzip
 import json
 import math
+import time
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
@@ -31,6 +32,8 @@ BOMB = gzip.compress(b" " * 31_000_000)
 """31 KB."""
 LOOP_STALL_S_MAX = 1.5
 """Quiet machines show a fifth of it."""
+CLOSED_S_MAX = 120.0
+"""A time limit of 5 s, on a machine that may be ten times slower; without one it is never."""
 
 
 @contextlib.asynccontextmanager
@@ -59,7 +62,7 @@ def unfinished_gzip_bodies(folder: Path) -> Iterator[Bound]:
     """40 connections send 31 KB of gzip each, which is 31 MB, and never the end."""
     with victim(folder, TURNSTREAM_GATEWAY_BODY_TIMEOUT_S="5") as gateway:
         watched, statuses, took_s = asyncio.run(_unfinished(gateway))
-    yield Bound("until they were answered", took_s, at_most=15, unit="s")
+    yield Bound("until they were answered", took_s, at_most=CLOSED_S_MAX, unit="s")
     yield Bound("memory growth", watched.grown_mb, at_most=100, unit="MB")
     yield Bound("connections that were answered 408", statuses.count(408), at_least=40)
     yield from healthy(watched)
@@ -72,9 +75,9 @@ async def _unfinished(gateway: Victim) -> tuple[Watched, list[int], float]:
             fields = ("content-encoding: gzip", f"content-length: {len(BOMB) + 1}")
             writer.write(head("POST", CHAT, key, *fields) + BOMB)
             await writer.drain()
-        took_s = gateway.stopwatch()
+        began_s = time.monotonic()
         ends = await asyncio.gather(*(_end(reader) for reader, _ in pairs))
-        return watched, ends, took_s()
+        return watched, ends, time.monotonic() - began_s
 
 
 async def _end(reader: asyncio.StreamReader) -> int:
@@ -220,7 +223,7 @@ def half_heads(folder: Path) -> Iterator[Bound]:
         watched, took_s = asyncio.run(_half_heads(gateway))
         lines = gateway.running.said.count('"what": "connections"')
     yield Bound("files that it may open, started with 1,024", files, at_least=1_025)
-    yield Bound("until they were closed", took_s, at_most=25, unit="s")
+    yield Bound("until they were closed", took_s, at_most=CLOSED_S_MAX, unit="s")
     yield Bound("lines in the log about it", lines, at_least=1, at_most=20)
     yield Bound("memory growth", watched.grown_mb, at_most=250, unit="MB")
     yield from healthy(watched)
@@ -231,10 +234,10 @@ async def _half_heads(gateway: Victim) -> tuple[Watched, float]:
     async with gateway.watched() as watched, connected(gateway.port, 4_500) as pairs:
         for _, writer in pairs:
             writer.write(b"POST /v1/messages HTTP/1.1\r\nhost: gateway\r\nx-half: ")
-        took_s = gateway.stopwatch()
+        began_s = time.monotonic()
         for _ in range(1_500):
             if gateway.descriptors() <= before + 50:
-                return watched, took_s()
+                return watched, time.monotonic() - began_s
             await asyncio.sleep(0.2)
         return watched, math.inf
 
@@ -275,7 +278,7 @@ def _sent_without_key(folder: Path, *parts: bytes) -> Iterator[Bound]:
         watched, closed, took_s = asyncio.run(_send(gateway, parts))
         lines = len(gateway.running.said.splitlines())
     yield Bound("connections closed by the gateway", closed, at_least=CLIENTS)
-    yield Bound("until they were closed", took_s, at_most=15, unit="s")
+    yield Bound("until they were closed", took_s, at_most=CLOSED_S_MAX, unit="s")
     yield Bound("memory growth", watched.grown_mb, at_most=150, unit="MB")
     yield Bound("lines in the log", lines, at_least=1, at_most=60)
     yield from healthy(watched)
@@ -287,9 +290,9 @@ async def _send(gateway: Victim, parts: tuple[bytes, ...]) -> tuple[Watched, int
             for _, writer in pairs:
                 writer.write(part)
             await asyncio.sleep(1)
-        took_s = gateway.stopwatch()
+        began_s = time.monotonic()
         ends = await asyncio.gather(*(_closed(reader) for reader, _ in pairs))
-        return watched, sum(ends), took_s()
+        return watched, sum(ends), time.monotonic() - began_s
 
 
 async def _closed(reader: asyncio.StreamReader) -> bool:
