@@ -16,13 +16,13 @@ from streams.adapters.gateway.rendering.renderer import Renderer
 from streams.adapters.gateway.sampling.limits import LoopTurns
 from tests.adapters.gateway.agents import user
 from tests.adapters.gateway.outcomes import whole_prompts
-from tests.adapters.gateway.prompts.prompt_setting import said
+from tests.adapters.gateway.prompts.prompt_setting import renderer, said
 from tests.adapters.gateway.test_gateway_mends_bounds import posted
 from tests.adapters.gateway.world import World, played
 
 ANY = Rule(text="Yes.", times=None)
 CHAT = "/v1/chat/completions"
-HELD_S_MAX = 5.0
+HELD_S_MAX = 60.0
 ANSWERS = 200
 FOREIGN = json.dumps(
     {"model": "m", "messages": [*[user("Hi"), said("Hello.")] * ANSWERS, user("Go on.")]}
@@ -48,6 +48,7 @@ class Held:
 @pytest.fixture
 def held(monkeypatch: pytest.MonkeyPatch) -> Iterator[Held]:
     """Every answer that is rendered and was not sampled here goes through it."""
+    renderer()  # made once for all tests, and it renders while it is made
     holding, given = Held(), Renderer.given
 
     def waiting(self: Renderer, *args: Any, **options: Any) -> Any:
@@ -90,6 +91,30 @@ def test_a_conversation_of_others_is_rendered_once_and_as_in_one_go(
         assert list(prompt) == expected.ids.tolist()
 
     story(tmp_path)
+
+
+def test_a_client_that_hangs_up_keeps_its_turn_in_the_thread_until_that_ends() -> None:
+    async def story() -> None:
+        turns, held = LoopTurns(), threading.Event()
+        began, over = threading.Event(), threading.Event()
+
+        def hold() -> None:
+            began.set()
+            held.wait(HELD_S_MAX)
+            over.set()
+
+        first = asyncio.create_task(turns.beside("a", hold))
+        assert await asyncio.to_thread(began.wait, HELD_S_MAX)
+        first.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await first
+        second = asyncio.create_task(turns.beside("b", over.is_set))
+        await asyncio.sleep(0.2)
+        assert not second.done()
+        held.set()
+        assert await second, "it began when the first had ended"
+
+    asyncio.run(story())
 
 
 def test_sessions_take_turns_in_the_thread() -> None:

@@ -97,8 +97,14 @@ class LoopTurns:
     async def beside(self, session_id: str, work: Callable[[], _Result]) -> _Result:
         """What the work returns, which touches nothing that the event loop changes."""
         place = self._beside.ask(session_id)
+        working: asyncio.Task[_Result] | None = None
         try:
             await place
-            return await asyncio.to_thread(work)
+            working = asyncio.create_task(asyncio.to_thread(work))
+            return await asyncio.shield(working)
         finally:
-            self._beside.leave(session_id, place)
+            if working is None or working.done():
+                self._beside.leave(session_id, place)
+            else:  # a thread does not stop for a client that hangs up
+                working.add_done_callback(lambda _: self._beside.leave(session_id, place))
+            del working  # as in `Bodies`: what it raises leads to this frame
